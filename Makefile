@@ -1,0 +1,124 @@
+# Copyright The rukpak-apiserver Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# One setting for everything that is built here, the local Kubernetes included, so
+# that all of it shares one build cache; and the binaries are static.
+export CGO_ENABLED := 0
+export GOFLAGS := -buildvcs=false -trimpath
+
+BIN := $(CURDIR)/_output/bin
+RESULTS := $(CURDIR)/_output/results
+IMAGE := $(CURDIR)/_output/image/rukpak-apiserver
+GOTESTSUM := go tool -modfile=hack/tools/go.mod gotestsum --format pkgname
+STATICCHECK := go tool -modfile=hack/tools/go.mod staticcheck
+LDFLAGS := -s -w
+# Where the scripts of hack/cluster keep the local cluster.
+CLUSTER := $(or $(RUKPAK_CLUSTER_DIR),$(CURDIR)/_output/cluster)
+# More for go test, as in: make unit TESTFLAGS='-run TestWriter -v'
+TESTFLAGS ?=
+FUZZTIME ?= 30s
+LARGE_BYTES ?= 1073741824
+
+export PATH := $(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# gotestsum NAME, FLAGS, PACKAGES: the results are kept, and .ci/run counts them.
+define gotestsum
+	mkdir -p $(RESULTS)
+	$(GOTESTSUM) --jsonfile $(RESULTS)/$(1).json --junitfile $(RESULTS)/$(1).xml -- $(2) $(TESTFLAGS) $(3)
+endef
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build our static programs into _output/bin
+	mkdir -p $(BIN)
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+
+.PHONY: run
+run: build ## Run the server alone, without a cluster, and do the main job once in front of you
+	hack/run.sh
+
+.PHONY: test
+test: unit integration ## Run the unit and the integration tests
+
+.PHONY: unit
+unit: ## Run the tests that need nothing but Go
+	$(call gotestsum,unit,,./pkg/... ./cmd/...)
+
+.PHONY: integration
+integration: kube-binaries ## Run the tests behind a real kube-apiserver (builds it: 15 minutes the first time)
+	$(call gotestsum,integration,-count=1 -timeout=30m,./test/integration/...)
+
+.PHONY: e2e
+e2e: export KUBECONFIG = $(CLUSTER)/kubeconfig
+e2e: cluster ## Run the tests on a real cluster (root; brings it up)
+	$(call gotestsum,e2e,-count=1 -timeout=60m,./test/e2e/...)
+
+.PHONY: large
+large: export KUBECONFIG = $(CLUSTER)/kubeconfig
+large: export RUKPAK_LARGE_BYTES = $(LARGE_BYTES)
+large: cluster ## Run the test of a large bundle at its full size, 1 GiB (LARGE_BYTES), on the real cluster
+	go test -count=1 -v -timeout=60m -run '^TestLarge' $(TESTFLAGS) ./test/e2e/...
+
+.PHONY: bench
+bench: export KUBECONFIG = $(CLUSTER)/kubeconfig
+bench: cluster ## Measure, on the real cluster, and print the figures as a table
+	go test -count=1 -v -timeout=60m $(TESTFLAGS) ./test/bench/...
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (30s)
+	@set -e; for package in $$(go list ./pkg/...); do \
+	  for target in $$(go test -list '^Fuzz' "$$package" | grep '^Fuzz' || true); do \
+	    echo "$$package $$target"; \
+	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "$$package"; \
+	  done; \
+	done
+
+.PHONY: generate
+generate: ## Generate code, clients and OpenAPI models anew
+	hack/update-codegen.sh
+
+.PHONY: verify
+verify: ## Fail when anything generated is stale, unformatted, or fails vet or staticcheck
+	hack/verify.sh
+
+.PHONY: lint
+lint: ## Run vet and staticcheck
+	go vet ./...
+	$(STATICCHECK) ./...
+
+.PHONY: image
+image: build ## Build the container image, without Docker, into _output/image
+	hack/image/build.sh $(IMAGE) rukpak-apiserver:latest '["/rukpak-apiserver"]' $(BIN)/rukpak-apiserver $(BIN)/rukpak-unpack
+
+.PHONY: kube-binaries
+kube-binaries: ## Build kube-apiserver, etcd, kubectl and crane into _output/bin
+	hack/cluster/build.sh kube
+
+.PHONY: cluster
+cluster: ## Bring up a single-node Kubernetes with our server in it (root)
+	hack/cluster/up.sh
+	$(MAKE) --no-print-directory image
+	hack/cluster/deploy.sh
+
+.PHONY: cluster-check
+cluster-check: ## Check that the node of the local cluster does what our tests expect of one
+	hack/cluster/check.sh
+
+.PHONY: undeploy
+undeploy: ## Take our server and its data out of the local cluster again
+	hack/cluster/undeploy.sh
+
+.PHONY: cluster-down
+cluster-down: ## Stop the local cluster and undo all that it changed on the machine
+	hack/cluster/down.sh
+
+.PHONY: clean
+clean: ## Remove all that was built (not while the local cluster is up)
+	@test ! -e $(CLUSTER) || { echo "the local cluster is up: make cluster-down first" >&2; exit 1; }
+	rm -rf _output

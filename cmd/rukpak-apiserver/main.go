@@ -1,0 +1,18 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command rukpak-apiserver serves the API group rukpak.io.
+package main
+
+import (
+	"os"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/component-base/cli"
+
+	"rukpak.io/apiserver/pkg/cmd/server"
+)
+
+func main() {
+	os.Exit(cli.Run(server.NewCommand(genericapiserver.SetupSignalContext())))
+}

@@ -1,0 +1,105 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"rukpak.io/apiserver/pkg/tarball"
+	"rukpak.io/apiserver/pkg/unpack/contract"
+)
+
+// How long to wait between two tries: the first time, and at most.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 5 * time.Second
+)
+
+// failure is an error with a reason that the server knows.
+type failure struct {
+	reason string
+	err    error
+	retry  bool
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// runCommand packs and sends what the environment names and returns the exit code.
+func runCommand(ctx context.Context, getenv func(string) string, report func(contract.Report)) int {
+	c, err := readConfig(getenv)
+	if err != nil {
+		report(contract.Report{Reason: contract.ReasonInvalidConfiguration, Message: err.Error()})
+		return 1
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	if f := run(ctx, c, report); f != nil {
+		report(f.report())
+		return 1
+	}
+	return 0
+}
+
+// run tries until the content is taken, the failure is one that another try
+// cannot mend, or ctx ends. Each failure is reported on the way, since a pod that
+// is killed at its deadline has no time for it.
+func run(ctx context.Context, c config, report func(contract.Report)) *failure {
+	client := newClient(c)
+	defer client.CloseIdleConnections()
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		f := send(ctx, client, c)
+		if f == nil || !f.retry {
+			return f
+		}
+		report(f.report())
+		jittered := pause/2 + rand.N(pause)
+		select {
+		case <-ctx.Done():
+			return &failure{reason: f.reason, err: fmt.Errorf("%w (gave up: %w)", f.err, context.Cause(ctx))}
+		case <-time.After(jittered):
+		}
+	}
+}
+
+func (f *failure) report() contract.Report {
+	return contract.Report{Reason: f.reason, Message: f.err.Error()}
+}
+
+// packFailure tells what an error of tarball.Pack means.
+func packFailure(err error) *failure {
+	if limit, ok := errors.AsType[*tarball.LimitError](err); ok {
+		return &failure{reason: contract.ReasonLimitExceeded, err: limit}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return &failure{reason: contract.ReasonContentUnreadable, err: fmt.Errorf(
+			"%w; user %d reads the files: unpack.podTemplate.runAsUser of the class chooses another", err, os.Getuid())}
+	}
+	entry, ok := errors.AsType[*tarball.EntryError](err)
+	if ok && (entry.Err == nil || errors.Is(err, fs.ErrNotExist)) {
+		return &failure{reason: contract.ReasonContentRefused, err: err}
+	}
+	return &failure{reason: contract.ReasonContentUnreadable, err: err}
+}
+
+// terminationLog returns a function that replaces the content of the file, and
+// tells standard error too, for whoever reads the pod's log.
+func terminationLog(path string) func(contract.Report) {
+	return func(r contract.Report) {
+		fmt.Fprintf(os.Stderr, "rukpak-unpack: %s: %s\n", r.Reason, r.Message)
+		data, err := r.Encode()
+		if err == nil {
+			err = os.WriteFile(path, data, 0o644)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "rukpak-unpack:", err)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"rukpak.io/apiserver/pkg/tarball"
+	"rukpak.io/apiserver/pkg/unpack/contract"
+)
+
+// commitTimeout bounds the time from the last byte sent to the first of the answer:
+// what the server needs to check and store the content.
+const commitTimeout = 5 * time.Minute
+
+// newClient makes a client that speaks HTTP/1.1 to the one server, through no
+// proxy, and follows no redirect.
+func newClient(c config) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:                 nil,
+			DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			TLSHandshakeTimeout:   10 * time.Second,
+			ResponseHeaderTimeout: commitTimeout,
+			DisableCompression:    true,
+			TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.roots, ServerName: c.serverName},
+			// A map without an entry is what keeps HTTP/2 off.
+			TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// send makes one try: it packs the files as a stream into the body of a PUT.
+func send(ctx context.Context, client *http.Client, c config) *failure {
+	token, err := os.ReadFile(c.tokenFile)
+	if err != nil {
+		return &failure{reason: contract.ReasonUploadFailed, err: fmt.Errorf("token: %w", err), retry: true}
+	}
+	body, content := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		_, err := tarball.Pack(ctx, content, c.root, c.path, c.limits)
+		// With an error the body breaks off, so that the server does not take a
+		// part for the whole.
+		content.CloseWithError(err)
+		packed <- err
+	}()
+	f := put(ctx, client, c.url, strings.TrimSpace(string(token)), body)
+	// Whatever the answer is, nobody reads the rest: what is still being packed
+	// ends with io.ErrClosedPipe.
+	body.Close()
+	if err := <-packed; err != nil && !errors.Is(err, io.ErrClosedPipe) && ctx.Err() == nil && !isRefusal(f) {
+		return packFailure(err)
+	}
+	return f
+}
+
+// isRefusal tells whether the server answered, rather than the connection broke.
+func isRefusal(f *failure) bool {
+	if f == nil {
+		return false
+	}
+	_, ok := errors.AsType[*statusError](f.err)
+	return ok
+}
+
+func put(ctx context.Context, client *http.Client, url, token string, body io.Reader) *failure {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, body)
+	if err != nil {
+		return &failure{reason: contract.ReasonInvalidConfiguration, err: err}
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", tarball.MediaType)
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "rukpak-unpack")
+	resp, err := client.Do(req)
+	if err != nil {
+		return &failure{reason: contract.ReasonUploadFailed, err: fmt.Errorf("upload: %w", err), retry: true}
+	}
+	// The answer is read below as far as it matters; a failed close loses nothing of it.
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusCreated {
+		return nil
+	}
+	return answered(resp)
+}
+
+// statusError is an answer of the server other than success.
+type statusError struct {
+	code    int
+	message string
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("the server answered %d: %s", e.code, e.message)
+}
+
+// answered tells what a refusal means. Status.message of the answer, a
+// metav1.Status, is the message.
+func answered(resp *http.Response) *failure {
+	const enough = 64 << 10
+	var status struct {
+		Message string `json:"message"`
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, enough))
+	if err == nil {
+		err = json.Unmarshal(data, &status)
+	}
+	if err != nil || status.Message == "" {
+		status.Message = http.StatusText(resp.StatusCode)
+	}
+	f := &failure{reason: contract.ReasonUploadFailed, err: &statusError{resp.StatusCode, status.Message}}
+	switch code := resp.StatusCode; {
+	case code == http.StatusRequestEntityTooLarge:
+		f.reason = contract.ReasonLimitExceeded
+	case code == http.StatusBadRequest, code == http.StatusUnprocessableEntity:
+		f.reason = contract.ReasonContentRefused
+	case code == http.StatusConflict, code == http.StatusTooManyRequests, code >= http.StatusInternalServerError,
+		// The server asks the cluster about tokens, and says this too when it gets no answer.
+		code == http.StatusUnauthorized:
+		f.retry = true
+	}
+	return f
+}

@@ -1,0 +1,3 @@
+module rukpak.io/apiserver/hack/cluster/tools/podtool
+
+go 1.26

@@ -1,0 +1,104 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conditions keeps the conditions of a Bundle in step with one another. It works on
+// metav1.Condition, which the internal and every external version share, so that the API
+// server and the reconciler use the same few functions.
+package conditions
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+)
+
+// Reasons of conditions that are no failures. The reasons of failures stand where they are found.
+const (
+	// ReasonPending means that no attempt has been made for this generation.
+	ReasonPending = "Pending"
+	// ReasonUnpacking means that an attempt is running.
+	ReasonUnpacking = "Unpacking"
+	// ReasonWaitingForUpload means that a client has yet to write the content.
+	ReasonWaitingForUpload = "WaitingForUpload"
+	// ReasonWaitingForProvisioner means that the controller of another provisioner has yet to act.
+	ReasonWaitingForProvisioner = "WaitingForProvisioner"
+	// ReasonSuspended means that spec.suspend is set.
+	ReasonSuspended = "Suspended"
+	// ReasonUnpacked means that the content of the current generation is there.
+	ReasonUnpacked = "Unpacked"
+	// ReasonAvailable means that content is served.
+	ReasonAvailable = "Available"
+	// ReasonNoContent means that there is no content yet.
+	ReasonNoContent = "NoContent"
+	// ReasonContentLost means that the stored bytes are gone.
+	ReasonContentLost = "ContentLost"
+	// ReasonProgressing means that nothing keeps attempts from being made.
+	ReasonProgressing = "Progressing"
+)
+
+// Begin sets the conditions of a bundle whose generation is new: whether it will be
+// unpacked is unknown, and nothing keeps it from being tried. What is being served goes on being served.
+func Begin(conditions *[]metav1.Condition, generation int64) {
+	SetProgress(conditions, generation, metav1.ConditionUnknown, ReasonPending, "no attempt has been made for this generation")
+	SetStalled(conditions, generation, false, ReasonProgressing, "")
+	if meta.FindStatusCondition(*conditions, v1alpha1.ConditionContentAvailable) == nil {
+		SetContentAvailable(conditions, generation, false, ReasonNoContent, "there is no content yet")
+	}
+}
+
+// SetProgress sets Unpacked, and Ready with it: Unknown while attempts are made, False
+// when they have failed, True when the content of generation is there. It reports whether anything changed.
+func SetProgress(conditions *[]metav1.Condition, generation int64, status metav1.ConditionStatus, reason, message string) bool {
+	unpacked := set(conditions, v1alpha1.ConditionUnpacked, generation, status, reason, message)
+	ready := set(conditions, v1alpha1.ConditionReady, generation, status, reason, message)
+	return unpacked || ready
+}
+
+// SetContentAvailable says whether content is served. Without content nothing is ready.
+// It reports whether anything changed.
+func SetContentAvailable(conditions *[]metav1.Condition, generation int64, available bool, reason, message string) bool {
+	changed := set(conditions, v1alpha1.ConditionContentAvailable, generation, boolStatus(available), reason, message)
+	if !available && meta.IsStatusConditionTrue(*conditions, v1alpha1.ConditionReady) {
+		changed = set(conditions, v1alpha1.ConditionReady, generation, metav1.ConditionFalse, reason, message) || changed
+	}
+	return changed
+}
+
+// SetStalled says whether nothing will be tried until somebody acts. It reports whether anything changed.
+func SetStalled(conditions *[]metav1.Condition, generation int64, stalled bool, reason, message string) bool {
+	return set(conditions, v1alpha1.ConditionStalled, generation, boolStatus(stalled), reason, message)
+}
+
+// Phase derives the summary of the conditions.
+func Phase(conditions []metav1.Condition) v1alpha1.BundlePhase {
+	unpacked := meta.FindStatusCondition(conditions, v1alpha1.ConditionUnpacked)
+	switch {
+	case unpacked == nil:
+		return v1alpha1.BundlePending
+	case unpacked.Status == metav1.ConditionFalse || meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled):
+		return v1alpha1.BundleFailing
+	case unpacked.Status == metav1.ConditionTrue && meta.IsStatusConditionFalse(conditions, v1alpha1.ConditionContentAvailable):
+		return v1alpha1.BundleFailing
+	case unpacked.Status == metav1.ConditionTrue:
+		return v1alpha1.BundleUnpacked
+	}
+	switch unpacked.Reason {
+	case ReasonPending, ReasonWaitingForUpload, ReasonWaitingForProvisioner, ReasonSuspended:
+		return v1alpha1.BundlePending
+	}
+	return v1alpha1.BundleUnpacking
+}
+
+func set(conditions *[]metav1.Condition, kind string, generation int64, status metav1.ConditionStatus, reason, message string) bool {
+	return meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: kind, Status: status, ObservedGeneration: generation, Reason: reason, Message: message,
+	})
+}
+
+func boolStatus(b bool) metav1.ConditionStatus {
+	if b {
+		return metav1.ConditionTrue
+	}
+	return metav1.ConditionFalse
+}

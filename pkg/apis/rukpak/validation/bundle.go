@@ -1,0 +1,118 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"path"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/content"
+)
+
+// maxPathLength bounds the path inside an image, in bytes: PATH_MAX of Linux.
+const maxPathLength = 4096
+
+// Bundle validates a bundle, all but its status.
+func Bundle(b *rukpak.Bundle) field.ErrorList {
+	errs := apimachineryvalidation.ValidateObjectMeta(&b.ObjectMeta, true, apimachineryvalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	return append(errs, bundleSpec(&b.Spec, field.NewPath("spec"))...)
+}
+
+// BundleUpdate validates a change of a bundle, all but its status.
+func BundleUpdate(b, old *rukpak.Bundle) field.ErrorList {
+	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&b.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
+	class, oldClass := b.Spec.ProvisionerClassName, old.Spec.ProvisionerClassName
+	if oldClass != "" && class != oldClass {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "provisionerClassName"), class, "is set once and cannot be changed from \""+oldClass+"\""))
+	}
+	return append(errs, bundleSpec(&b.Spec, field.NewPath("spec"))...)
+}
+
+// BundleStatusUpdate validates a change of a bundle's status.
+func BundleStatusUpdate(b, old *rukpak.Bundle) field.ErrorList {
+	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&b.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
+	errs = append(errs, metav1validation.ValidateConditions(b.Status.Conditions, field.NewPath("status", "conditions"))...)
+	if n := b.Status.ObservedGeneration; n < 0 || n > b.Generation {
+		errs = append(errs, field.Invalid(field.NewPath("status", "observedGeneration"), n, "must be between 0 and metadata.generation"))
+	}
+	return errs
+}
+
+func bundleSpec(s *rukpak.BundleSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s.ProvisionerClassName != "" {
+		errs = append(errs, subdomain(s.ProvisionerClassName, at.Child("provisionerClassName"))...)
+	}
+	if s.ServiceAccountName != "" {
+		errs = append(errs, subdomain(s.ServiceAccountName, at.Child("serviceAccountName"))...)
+	}
+	errs = append(errs, secretNames(s.ImagePullSecrets, at.Child("imagePullSecrets"))...)
+	source := at.Child("source")
+	switch s.Source.Type {
+	case rukpak.SourceTypeImage:
+		if s.Source.Image != nil {
+			errs = append(errs, imageSource(s.Source.Image, source.Child("image"))...)
+		}
+	case rukpak.SourceTypeUpload:
+		if s.Source.Upload != nil {
+			errs = append(errs, uploadSource(s.Source.Upload, source.Child("upload"))...)
+		}
+		if s.ServiceAccountName != "" {
+			errs = append(errs, field.Forbidden(at.Child("serviceAccountName"), "source type Upload runs no pod"))
+		}
+		if len(s.ImagePullSecrets) > 0 {
+			errs = append(errs, field.Forbidden(at.Child("imagePullSecrets"), "source type Upload pulls no image"))
+		}
+	}
+	return errs
+}
+
+func imageSource(s *rukpak.ImageSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s.Reference != "" {
+		if _, err := name.ParseReference(s.Reference, name.WeakValidation); err != nil {
+			errs = append(errs, field.Invalid(at.Child("reference"), s.Reference, err.Error()))
+		} else if strings.TrimSpace(s.Reference) != s.Reference {
+			errs = append(errs, field.Invalid(at.Child("reference"), s.Reference, "must not begin or end with white space"))
+		}
+	}
+	if s.PullPolicy != "" && !pullPolicies.Has(s.PullPolicy) {
+		errs = append(errs, field.NotSupported(at.Child("pullPolicy"), s.PullPolicy, sets.List(pullPolicies)))
+	}
+	switch p := s.Path; {
+	case p == "":
+	case !path.IsAbs(p):
+		errs = append(errs, field.Invalid(at.Child("path"), p, "must be absolute"))
+	case path.Clean(p) != p:
+		errs = append(errs, field.Invalid(at.Child("path"), p, "must be in its shortest form, \""+path.Clean(p)+"\""))
+	case len(p) > maxPathLength:
+		errs = append(errs, field.TooLong(at.Child("path"), p, maxPathLength))
+	case strings.ContainsRune(p, 0):
+		errs = append(errs, field.Invalid(at.Child("path"), p, "must not contain a NUL"))
+	}
+	return errs
+}
+
+func uploadSource(s *rukpak.UploadSource, at *field.Path) field.ErrorList {
+	if s.Digest == "" {
+		return nil
+	}
+	if _, err := content.ParseDigest(s.Digest); err != nil {
+		return field.ErrorList{field.Invalid(at.Child("digest"), s.Digest, err.Error())}
+	}
+	return nil
+}
+
+// MutableReference reports whether what reference names can change: whether it names no digest.
+func MutableReference(reference string) bool {
+	_, err := name.NewDigest(reference, name.WeakValidation)
+	return err != nil
+}

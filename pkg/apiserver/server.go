@@ -1,0 +1,94 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/union"
+	"k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericfilters "k8s.io/apiserver/pkg/server/filters"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	generatedopenapi "rukpak.io/apiserver/pkg/generated/openapi"
+	"rukpak.io/apiserver/pkg/registry/bundle"
+	"rukpak.io/apiserver/pkg/registry/bundle/content"
+	"rukpak.io/apiserver/pkg/registry/provisionerclass"
+)
+
+// Name is the name of the server, in logs and in OpenAPI.
+const Name = "rukpak-apiserver"
+
+// Server is the API server.
+type Server struct {
+	Generic *genericapiserver.GenericAPIServer
+	Bundles *bundle.Storage
+	Classes *provisionerclass.REST
+	Content *content.REST
+}
+
+// Describe sets what of a configuration is the same however the server runs: its OpenAPI documents and
+// which requests are long. It comes before the options, which read it.
+func Describe(config *genericapiserver.Config) {
+	namer := openapi.NewDefinitionNamer(Scheme)
+	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(generatedopenapi.GetOpenAPIDefinitions, namer)
+	config.OpenAPIConfig.Info.Title = Name
+	config.OpenAPIConfig.Info.Version = v1alpha1.SchemeGroupVersion.Version
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, namer)
+	config.OpenAPIV3Config.Info.Title = Name
+	config.OpenAPIV3Config.Info.Version = v1alpha1.SchemeGroupVersion.Version
+	// Content takes as long as the client's line is slow.
+	config.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("content"))
+}
+
+// New assembles the server from a configuration that the options have been applied to. The
+// configuration of the subresource lacks its bundles and classes, which are made here.
+func New(config *genericapiserver.RecommendedConfig, extra content.Config) (*Server, error) {
+	secure(&config.Authentication)
+	attempts := &attemptAuthorizer{}
+	both, err := union.New(
+		union.NamedAuthorizer{AuthorizerName: "UnpackAttempt", Authorizer: authorizer.AuthorizerFunc(attempts.authorize)},
+		union.NamedAuthorizer{AuthorizerName: "Delegated", Authorizer: config.Authorization.Authorizer},
+	)
+	if err != nil {
+		return nil, err
+	}
+	config.Authorization.Authorizer = both
+	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
+		return markDirect(genericapiserver.DefaultBuildHandlerChain(handler, c))
+	}
+	generic, err := config.Complete().New(Name, genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, err
+	}
+	stores := sets.New(slices.Collect(maps.Keys(extra.Stores))...)
+	classes, err := provisionerclass.NewREST(Scheme, config.RESTOptionsGetter, stores)
+	if err != nil {
+		return nil, err
+	}
+	bundles, err := bundle.NewStorage(Scheme, config.RESTOptionsGetter)
+	if err != nil {
+		return nil, err
+	}
+	attempts.bundles.Store(bundles)
+	extra.Bundles, extra.Classes = bundles, classes
+	s := &Server{Generic: generic, Bundles: bundles, Classes: classes, Content: content.NewREST(extra)}
+
+	group := genericapiserver.NewDefaultAPIGroupInfo(rukpak.GroupName, Scheme, metav1.ParameterCodec, Codecs)
+	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
+		"bundles":            bundles.Bundle,
+		"bundles/status":     bundles.Status,
+		"bundles/content":    s.Content,
+		"provisionerclasses": classes,
+	}
+	return s, generic.InstallAPIGroup(&group)
+}

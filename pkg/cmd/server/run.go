@@ -1,0 +1,206 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	rukpakadmission "rukpak.io/apiserver/pkg/admission"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/apiserver"
+	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/filesystem"
+	"rukpak.io/apiserver/pkg/content/reference"
+	clientset "rukpak.io/apiserver/pkg/generated/clientset/versioned"
+	informers "rukpak.io/apiserver/pkg/generated/informers/externalversions"
+	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
+)
+
+// process holds what one run of the server is made of, from the bottom up.
+type process struct {
+	*Options
+	etcd       *clientv3.Client
+	store      *filesystem.Store
+	records    *reference.Records
+	identity   *identity
+	endpoint   *endpoint
+	config     *genericapiserver.RecommendedConfig
+	kube       kubernetes.Interface // nil when standalone
+	loopback   clientset.Interface
+	informers  informers.SharedInformerFactory
+	server     *apiserver.Server
+	closeStack []func()
+}
+
+// Run serves until ctx ends, or something that the server cannot do without does.
+func (o *Options) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p := &process{Options: o}
+	defer p.close()
+	for _, step := range []func(context.Context, context.CancelCauseFunc) error{
+		p.openStorage, p.applyOptions, p.assemble, p.addHooks,
+	} {
+		if err := step(ctx, cancel); err != nil {
+			return err
+		}
+	}
+	if err := p.server.Generic.PrepareRun().RunWithContext(ctx); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// close undoes what the steps did, in reverse.
+func (p *process) close() {
+	for _, f := range slices.Backward(p.closeStack) {
+		f()
+	}
+}
+
+func (p *process) onClose(f func()) { p.closeStack = append(p.closeStack, f) }
+
+// openStorage opens etcd, the content store and the records that link them.
+func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFunc) error {
+	if err := os.MkdirAll(p.scratch(), 0o700); err != nil {
+		return fmt.Errorf("make the data dir: %w", err)
+	}
+	if err := p.openEtcd(ctx, cancel); err != nil {
+		return err
+	}
+	store, err := filesystem.Open(filepath.Join(p.DataDir, "content"))
+	if err != nil {
+		return fmt.Errorf("open the content store: %w", err)
+	}
+	p.onClose(func() {
+		if err := store.Close(); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot close the content store")
+		}
+	})
+	p.store = store
+	p.records = reference.New(p.etcd, referencePrefix, time.Now)
+	return nil
+}
+
+func (p *process) scratch() string { return filepath.Join(p.DataDir, "scratch") }
+
+// assemble makes the server and what works beside it.
+func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
+	server, err := apiserver.New(p.config, subresource.Config{
+		References:    p.records,
+		Stores:        map[string]content.Store{v1alpha1.DefaultStore: p.store},
+		Resolve:       p.resolver(),
+		Scratch:       p.scratch(),
+		CommitTimeout: min(time.Minute, p.Collect.Grace/2),
+		Now:           time.Now,
+	})
+	if err != nil {
+		return fmt.Errorf("assemble the server: %w", err)
+	}
+	p.server = server
+	return server.Generic.AddReadyzChecks(healthz.NamedCheck("etcd-client", p.checkEtcd))
+}
+
+// applyOptions turns flags into the configuration of the generic server.
+func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) error {
+	p.config = genericapiserver.NewRecommendedConfig(apiserver.Codecs)
+	apiserver.Describe(&p.config.Config)
+	if err := p.ServerRun.ApplyTo(&p.config.Config); err != nil {
+		return err
+	}
+	if err := p.applyIdentity(ctx); err != nil {
+		return err
+	}
+	r := *p.Recommended
+	r.FeatureGate = p.config.FeatureGate
+	r.ExtraAdmissionInitializers = func(c *genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
+		// The last option but one: by now there is a loopback client.
+		if err := p.makeLoopback(); err != nil {
+			return nil, err
+		}
+		return []admission.PluginInitializer{rukpakadmission.Initializer{Informers: p.informers}}, nil
+	}
+	if p.Standalone {
+		r.Admission = nil
+	}
+	if err := r.ApplyTo(p.config); err != nil {
+		return fmt.Errorf("apply the flags: %w", err)
+	}
+	p.config.Authentication.APIAudiences = append(authenticator.Audiences(p.APIAudiences), v1alpha1.TokenAudience)
+	if p.Standalone {
+		return p.standaloneAdmission(ctx, p.config, rukpakadmission.Initializer{Informers: p.informers})
+	}
+	return nil
+}
+
+// makeLoopback makes the clients with which the server is its own client.
+func (p *process) makeLoopback() error {
+	client, err := clientset.NewForConfig(p.config.LoopbackClientConfig)
+	if err != nil {
+		return fmt.Errorf("make the loopback client: %w", err)
+	}
+	p.loopback = client
+	p.informers = informers.NewSharedInformerFactory(client, 0)
+	return nil
+}
+
+// addHooks starts what works beside the server once that serves.
+func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) error {
+	hooks := map[string]func(context.Context) error{
+		"rukpak-informers": func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil },
+		"rukpak-classes":   func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) },
+		"rukpak-content":   p.checkContent,
+		"rukpak-collector": p.runCollector,
+		"rukpak-unpack":    p.runUnpack,
+	}
+	if p.kube != nil {
+		hooks["rukpak-permissions"] = func(ctx context.Context) error {
+			checkPermissions(ctx, p.kube, p.permissions())
+			return nil
+		}
+	}
+	if p.kube != nil && p.ownCertificate() {
+		client, err := dynamic.NewForConfig(p.config.ClientConfig)
+		if err != nil {
+			return err
+		}
+		r := &registration{client: client, service: p.ServiceName, namespace: p.Namespace, ca: p.identity.authority.CertPEM}
+		hooks["rukpak-apiservice"] = func(ctx context.Context) error { r.run(ctx); return nil }
+	}
+	for name, run := range hooks {
+		// A hook that does not return keeps readyz from passing, so each goes on in the background.
+		err := p.server.Generic.AddPostStartHook(name, func(hook genericapiserver.PostStartHookContext) error {
+			go func() {
+				defer utilruntime.HandleCrashWithContext(hook)
+				if err := run(hook); err != nil && hook.Err() == nil {
+					cancel(fmt.Errorf("%s: %w", name, err))
+				}
+			}()
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/klog/v2"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content/collect"
+	"rukpak.io/apiserver/pkg/etcd"
+)
+
+const (
+	etcdDialTimeout  = 5 * time.Second
+	etcdCheckTimeout = 2 * time.Second
+	// holdTime is how long the API state must look lost until the collector believes it.
+	holdTime = time.Hour
+	// holdAbove is how few bundles may go at once without looking like a loss.
+	holdAbove = 20
+)
+
+// openEtcd connects to the etcd that the flags name, or runs one over the data dir.
+func (p *process) openEtcd(ctx context.Context, cancel context.CancelCauseFunc) error {
+	transportConfig := &p.Recommended.Etcd.StorageConfig.Transport
+	if len(transportConfig.ServerList) == 0 {
+		embedded, err := etcd.Start(ctx, filepath.Join(p.DataDir, "etcd"))
+		if err != nil {
+			return err
+		}
+		p.onClose(embedded.Close)
+		go func() {
+			select {
+			case err := <-embedded.Done():
+				cancel(fmt.Errorf("the embedded etcd ended: %w", err))
+			case <-ctx.Done():
+			}
+		}()
+		transportConfig.ServerList = []string{embedded.Endpoint()}
+		p.etcd = embedded.Client()
+		return nil
+	}
+	config := clientv3.Config{Endpoints: transportConfig.ServerList, DialTimeout: etcdDialTimeout, DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second}
+	if transportConfig.CertFile != "" || transportConfig.KeyFile != "" || transportConfig.TrustedCAFile != "" {
+		info := transport.TLSInfo{CertFile: transportConfig.CertFile, KeyFile: transportConfig.KeyFile, TrustedCAFile: transportConfig.TrustedCAFile}
+		tlsConfig, err := info.ClientConfig()
+		if err != nil {
+			return fmt.Errorf("read the certificates for etcd: %w", err)
+		}
+		config.TLS = tlsConfig
+	}
+	client, err := clientv3.New(config)
+	if err != nil {
+		return fmt.Errorf("connect to etcd: %w", err)
+	}
+	p.onClose(func() {
+		if err := client.Close(); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot close the connection to etcd")
+		}
+	})
+	p.etcd = client
+	return nil
+}
+
+// checkEtcd is part of readyz and not of livez: a server that is killed because its etcd is away comes
+// back no better, and stops answering discovery, which hurts the whole cluster.
+func (p *process) checkEtcd(req *http.Request) error {
+	ctx, cancel := context.WithTimeout(req.Context(), etcdCheckTimeout)
+	defer cancel()
+	_, err := p.etcd.Get(ctx, referencePrefix, clientv3.WithCountOnly())
+	return err
+}
+
+// checkContent makes the condition ContentAvailable of every bundle follow what the store has, once
+// after the start: a store that was emptied while nobody looked must not be called full.
+func (p *process) checkContent(ctx context.Context) error {
+	for {
+		bundles, err := p.server.Bundles.List(ctx)
+		if err == nil {
+			for i := range bundles {
+				p.server.Content.CheckStored(ctx, &bundles[i])
+			}
+			return nil
+		}
+		klog.FromContext(ctx).V(2).Info("Cannot list bundles yet", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// runCollector removes content that no bundle has any more, until ctx ends.
+func (p *process) runCollector(ctx context.Context) error {
+	c, err := collect.New(collect.Config{
+		StoreName: v1alpha1.DefaultStore, Store: p.store, Records: p.records, Live: p.live, Now: time.Now,
+		Grace: p.Collect.Grace, Hold: holdTime, HoldAbove: holdAbove,
+		Observe: func(r collect.Report, err error) {
+			log := klog.FromContext(ctx)
+			for _, e := range append(r.Errors, err) {
+				if e != nil && ctx.Err() == nil {
+					log.Error(e, "Collecting content met a problem")
+				}
+			}
+			if r.RemovedRefs+r.DeletedBlobs > 0 {
+				log.Info("Collected content", "records", r.RemovedRefs, "blobs", r.DeletedBlobs, "bytes", r.DeletedBytes)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	c.Run(ctx, p.Collect.Interval)
+	return nil
+}
+
+// live lists which content the bundles name.
+func (p *process) live(ctx context.Context) (map[collect.Pair]struct{}, error) {
+	bundles, err := p.server.Bundles.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pairs := map[collect.Pair]struct{}{}
+	for i := range bundles {
+		b := &bundles[i]
+		add := func(c *rukpak.ContentStatus) {
+			pairs[collect.Pair{BundleUID: string(b.UID), Digest: c.Digest}] = struct{}{}
+		}
+		if b.Status.Content != nil {
+			add(b.Status.Content)
+		}
+		for j := range b.Status.History {
+			add(&b.Status.History[j])
+		}
+	}
+	return pairs, nil
+}

@@ -1,0 +1,57 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcdtest runs a real etcd inside a test.
+package etcdtest
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+)
+
+// Start starts an etcd of one member that lives as long as the test, and returns a
+// client that speaks to it in process.
+func Start(t testing.TB) *clientv3.Client {
+	t.Helper()
+	// Not t.TempDir: the name of a test makes a path that is too long for a socket.
+	dir, err := os.MkdirTemp("", "etcdtest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := embed.NewConfig()
+	cfg.Dir = filepath.Join(dir, "data")
+	cfg.LogLevel = "fatal"
+	clients := url.URL{Scheme: "unix", Path: filepath.Join(dir, "client")}
+	peers := url.URL{Scheme: "unix", Path: filepath.Join(dir, "peer")}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{clients}, []url.URL{clients}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peers}, []url.URL{peers}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.UnsafeNoFsync = true // what a test writes need not outlive the machine
+	etcd, err := embed.StartEtcd(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(etcd.Close)
+	select {
+	case <-etcd.Server.ReadyNotify():
+	case err := <-etcd.Err():
+		t.Fatal(err)
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	}
+	client := v3client.New(etcd.Server)
+	// It has no connection; all that Close reports is that it cancelled its own context.
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}

@@ -1,0 +1,224 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package filesystem keeps content in a folder of a local disk.
+//
+//	ROOT/lock                    held (flock) by the process that uses the folder
+//	ROOT/tmp/blob-*              blobs that are being written
+//	ROOT/blobs/sha256/ab/abcd…   blobs; the folder is the first two digits
+//
+// Folders have mode 0700, files 0600. A blob is written to tmp, synced, and
+// renamed to its name, and then both folders are synced; so after a crash, of the
+// process or of the machine, a blob is whole or absent, and what stands in tmp is
+// debris that the next Open removes. The fan-out folders are all made by Open, so
+// that no writer depends on a folder whose own entry is not on the disk yet.
+package filesystem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/failpoint"
+)
+
+// ErrInUse is the error of Open for a folder that another store has open.
+var ErrInUse = errors.New("content folder is in use by another process")
+
+// Store is a content.Store in a folder.
+type Store struct {
+	root, tmp, blobs string
+	lock             *os.File
+}
+
+var _ content.Store = (*Store)(nil)
+
+// Open makes the folder if it is not there, takes it for this process, removes
+// what an earlier process left unfinished, and returns the store. Close gives the
+// folder back. ErrInUse if somebody has it.
+func Open(root string) (*Store, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, fmt.Errorf("content folder: %w", err)
+	}
+	s := &Store{
+		root:  root,
+		tmp:   filepath.Join(root, "tmp"),
+		blobs: filepath.Join(root, "blobs", content.Algorithm),
+	}
+	if err := makeFolder(root); err != nil {
+		return nil, fmt.Errorf("content folder %s: %w", root, spaceError(err))
+	}
+	if s.lock, err = lockFile(filepath.Join(root, "lock")); err != nil {
+		return nil, fmt.Errorf("content folder %s: %w", root, spaceError(err))
+	}
+	if err := s.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("content folder %s: %w", root, spaceError(err)), s.Close())
+	}
+	return s, nil
+}
+
+// Close gives the folder back to other processes. Readers that are open stay usable.
+func (s *Store) Close() error {
+	return s.lock.Close()
+}
+
+// prepare makes the folders and empties tmp.
+func (s *Store) prepare() error {
+	if err := makeFolder(s.tmp); err != nil {
+		return err
+	}
+	left, err := os.ReadDir(s.tmp)
+	if err != nil {
+		return err
+	}
+	for _, entry := range left {
+		if err := os.RemoveAll(filepath.Join(s.tmp, entry.Name())); err != nil {
+			return err
+		}
+	}
+	if err := makeFolder(s.blobs); err != nil {
+		return err
+	}
+	for i := range 256 {
+		err := os.Mkdir(filepath.Join(s.blobs, fmt.Sprintf("%02x", i)), 0o700)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	// Synced even if nothing was made: whoever made them may have been killed before this.
+	return errors.Join(syncFolder(s.blobs), syncFolder(s.tmp), syncFolder(s.root))
+}
+
+// Create begins a blob.
+func (s *Store) Create(ctx context.Context) (content.Writer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("create content: %w", err)
+	}
+	f, err := os.CreateTemp(s.tmp, "blob-*") // mode 0600
+	if err != nil {
+		return nil, fmt.Errorf("create content: %w", spaceError(err))
+	}
+	failpoint.Hit("content/after-create")
+	return newWriter(ctx, s, f), nil
+}
+
+// Open returns a *File, which can seek and be read from many goroutines.
+func (s *Store) Open(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error) {
+	path, err := s.path(ctx, digest)
+	if err != nil {
+		return nil, fmt.Errorf("open content: %w", err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open content %s: %w", digest, notFound(err))
+	}
+	section, err := section(f, offset, length)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open content %s: %w", digest, err), f.Close())
+	}
+	return section, nil
+}
+
+// Stat describes a blob.
+func (s *Store) Stat(ctx context.Context, digest string) (content.Info, error) {
+	path, err := s.path(ctx, digest)
+	if err != nil {
+		return content.Info{}, fmt.Errorf("stat content: %w", err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return content.Info{}, fmt.Errorf("stat content %s: %w", digest, notFound(err))
+	}
+	return content.Info{Digest: digest, Size: info.Size(), ModTime: info.ModTime()}, nil
+}
+
+// Delete removes a blob.
+func (s *Store) Delete(ctx context.Context, digest string) error {
+	path, err := s.path(ctx, digest)
+	if err != nil {
+		return fmt.Errorf("delete content: %w", err)
+	}
+	if err := os.Remove(path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("delete content %s: %w", digest, err)
+	}
+	failpoint.Hit("content/after-delete")
+	if err := syncFolder(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("delete content %s: %w", digest, err)
+	}
+	return nil
+}
+
+// Walk calls fn for each blob, ordered by digest. Files that are no blobs are passed over.
+func (s *Store) Walk(ctx context.Context, fn func(content.Info) error) error {
+	for i := range 256 {
+		if err := s.walkFolder(ctx, fmt.Sprintf("%02x", i), fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) walkFolder(ctx context.Context, name string, fn func(content.Info) error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("walk content: %w", err)
+	}
+	entries, err := os.ReadDir(filepath.Join(s.blobs, name))
+	if err != nil {
+		return fmt.Errorf("walk content: %w", err)
+	}
+	for _, entry := range entries {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("walk content: %w", err)
+		}
+		digest := content.Algorithm + ":" + entry.Name()
+		if _, err := content.ParseDigest(digest); err != nil || !strings.HasPrefix(entry.Name(), name) || !entry.Type().IsRegular() {
+			continue
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted since the folder was read
+		}
+		if err != nil {
+			return fmt.Errorf("walk content: %w", err)
+		}
+		if err := fn(content.Info{Digest: digest, Size: info.Size(), ModTime: info.ModTime()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Space returns how many bytes this process may still write to the disk of the
+// folder, and how many the disk has. Others write to the same disk, so a write can
+// still end in content.ErrNoSpace.
+func (s *Store) Space() (free, total uint64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.root, &st); err != nil {
+		return 0, 0, fmt.Errorf("space of content folder %s: %w", s.root, err)
+	}
+	return st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), nil
+}
+
+// path returns where the blob of a digest stands.
+func (s *Store) path(ctx context.Context, digest string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	hex, err := content.ParseDigest(digest)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(s.blobs, hex[:2], hex), nil
+}

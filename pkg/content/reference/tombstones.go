@@ -1,0 +1,115 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reference
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// State is that of a tombstone.
+type State string
+
+const (
+	// Pending: nobody refers to the content; Add removes the tombstone.
+	Pending State = "pending"
+	// Deleting: the content is being deleted, or was when its collector ended; Add waits.
+	Deleting State = "deleting"
+)
+
+// Tombstone marks content that no record refers to.
+type Tombstone struct {
+	Store, Digest string
+	State         State
+	Time          time.Time // when it got into this state
+	ModRevision   int64     // of the key
+}
+
+func (t Tombstone) String() string { return fmt.Sprintf("of %s in store %s", t.Digest, t.Store) }
+
+// Mark writes a pending tombstone if the digest has neither records nor a
+// tombstone, and says whether it did.
+func (r *Records) Mark(ctx context.Context, store, digest string) (bool, error) {
+	tomb := Tombstone{Store: store, Digest: digest, State: Pending}
+	_, ok, err := r.putTombstone(ctx, tomb, clientv3.Compare(clientv3.CreateRevision(r.tombstoneKey(store, digest)), "=", 0))
+	return ok, err
+}
+
+// StartDeleting moves a tombstone, pending or deleting, to the state deleting with
+// the present time. That succeeds only if the tombstone did not change since it was
+// read and the digest has no records; then it returns the new tombstone and true.
+// The caller alone may delete the content then, and ends with Unmark.
+func (r *Records) StartDeleting(ctx context.Context, tomb Tombstone) (Tombstone, bool, error) {
+	unchanged := clientv3.Compare(clientv3.ModRevision(r.tombstoneKey(tomb.Store, tomb.Digest)), "=", tomb.ModRevision)
+	tomb.State = Deleting
+	return r.putTombstone(ctx, tomb, unchanged)
+}
+
+// putTombstone writes a tombstone with the present time if the guard holds and the
+// digest has no records.
+func (r *Records) putTombstone(ctx context.Context, tomb Tombstone, guard clientv3.Cmp) (Tombstone, bool, error) {
+	prefix, err := r.digestPrefix(tomb.Store, tomb.Digest)
+	if err != nil {
+		return tomb, false, fmt.Errorf("write tombstone: %w", err)
+	}
+	tomb.Time = r.now().UTC()
+	value, err := json.Marshal(tombstoneValue{State: tomb.State, Time: tomb.Time})
+	if err != nil {
+		return tomb, false, fmt.Errorf("write tombstone %s: %w", tomb, err)
+	}
+	// Compared over a range, every key of it must fit; none has the create revision 0 but one that is not there.
+	noRecords := clientv3.Compare(clientv3.CreateRevision(prefix), "=", 0).WithPrefix()
+	resp, err := r.kv.Txn(ctx).
+		If(guard, noRecords).
+		Then(clientv3.OpPut(r.tombstoneKey(tomb.Store, tomb.Digest), string(value))).
+		Commit()
+	if err != nil {
+		return tomb, false, fmt.Errorf("write tombstone %s: %w", tomb, err)
+	}
+	tomb.ModRevision = resp.Header.Revision
+	return tomb, resp.Succeeded, nil
+}
+
+// Unmark removes a tombstone if nobody wrote it since, and says whether it did.
+func (r *Records) Unmark(ctx context.Context, tomb Tombstone) (bool, error) {
+	key := r.tombstoneKey(tomb.Store, tomb.Digest)
+	resp, err := r.kv.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", tomb.ModRevision)).
+		Then(clientv3.OpDelete(key)).
+		Commit()
+	if err != nil {
+		return false, fmt.Errorf("remove tombstone %s: %w", tomb, err)
+	}
+	return resp.Succeeded, nil
+}
+
+// Tombstones gives the tombstones of a store, ordered by digest, as List does.
+func (r *Records) Tombstones(ctx context.Context, store string) iter.Seq2[Tombstone, error] {
+	return func(yield func(Tombstone, error) bool) {
+		prefix, err := r.storePrefix(tombstones, store)
+		if err != nil {
+			yield(Tombstone{}, fmt.Errorf("list tombstones: %w", err))
+			return
+		}
+		for kv, err := range r.pages(ctx, prefix) {
+			var tomb Tombstone
+			if err == nil {
+				tomb, err = r.parseTombstone(store, strings.TrimPrefix(string(kv.Key), prefix), kv)
+			}
+			if err != nil {
+				yield(Tombstone{}, fmt.Errorf("list tombstones of store %s: %w", store, err))
+				return
+			}
+			if !yield(tomb, nil) {
+				return
+			}
+		}
+	}
+}

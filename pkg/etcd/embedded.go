@@ -1,0 +1,136 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcd runs an etcd inside the process, for servers that have none of their own.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+const (
+	// quotaBytes is the largest size of the database: what etcd's authors suggest as the most.
+	quotaBytes = 8 << 30
+	// catchUpEntries is how much of the log is kept in memory for followers, of which there are
+	// none. The default of 5000 can hold gigabytes.
+	catchUpEntries = 64
+	// maxSocketPath is the longest path of a unix socket.
+	maxSocketPath = 107
+	readyTimeout  = 60 * time.Second
+)
+
+// Embedded is a running etcd.
+type Embedded struct {
+	server  *embed.Etcd
+	client  *clientv3.Client
+	socket  string
+	scratch string
+}
+
+// Start runs an etcd over the database in dir, which is made where it is missing, and waits until it
+// answers. It listens on a unix socket that only this user can reach. A second process on the same
+// dir waits for the first one's lock.
+func Start(ctx context.Context, dir string) (_ *Embedded, err error) {
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of the embedded etcd: %w", err)
+	}
+	e := &Embedded{}
+	defer func() {
+		if err != nil {
+			e.Close()
+		}
+	}()
+	sockets := dir
+	if len(filepath.Join(dir, "peer.sock")) > maxSocketPath {
+		if e.scratch, err = os.MkdirTemp("", "rukpak-etcd-"); err != nil {
+			return nil, fmt.Errorf("make a folder for the socket of the embedded etcd: %w", err)
+		}
+		sockets = e.scratch
+	}
+	e.socket = filepath.Join(sockets, "etcd.sock")
+	peer := filepath.Join(sockets, "peer.sock")
+	for _, s := range []string{e.socket, peer} {
+		// A process that was killed leaves its sockets.
+		if err := os.Remove(s); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("remove the old socket of the embedded etcd: %w", err)
+		}
+	}
+	config, err := newConfig(dir, e.socket, peer)
+	if err != nil {
+		return nil, err
+	}
+	if e.server, err = embed.StartEtcd(config); err != nil {
+		return nil, fmt.Errorf("start the embedded etcd in %s: %w", dir, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	select {
+	case <-e.server.Server.ReadyNotify():
+	case err := <-e.server.Err():
+		return nil, fmt.Errorf("the embedded etcd in %s ended: %w", dir, err)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the embedded etcd in %s: %w", dir, ctx.Err())
+	}
+	e.client = v3client.New(e.server.Server)
+	return e, nil
+}
+
+func newConfig(dir, socket, peer string) (*embed.Config, error) {
+	config := embed.NewConfig()
+	config.Name = "rukpak"
+	config.Dir = filepath.Join(dir, "data")
+	client, peers := url.URL{Scheme: "unix", Path: socket}, url.URL{Scheme: "unix", Path: peer}
+	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peers}, []url.URL{peers}
+	config.InitialCluster = config.InitialClusterFromName(config.Name)
+	config.QuotaBackendBytes = quotaBytes
+	config.SnapshotCount, config.SnapshotCatchUpEntries = catchUpEntries, catchUpEntries
+	log := zap.NewProductionConfig()
+	log.Level = zap.NewAtomicLevelAt(zapcore.ErrorLevel)
+	logger, err := log.Build()
+	if err != nil {
+		return nil, fmt.Errorf("make the log of the embedded etcd: %w", err)
+	}
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
+	return config, nil
+}
+
+// Endpoint is the address of the etcd.
+func (e *Embedded) Endpoint() string { return "unix://" + e.socket }
+
+// Client talks to the etcd without a connection.
+func (e *Embedded) Client() *clientv3.Client { return e.client }
+
+// Done delivers the error that the etcd ended with, if it does while it should run.
+func (e *Embedded) Done() <-chan error { return e.server.Err() }
+
+// Close stops the etcd. Whoever uses it is stopped before.
+func (e *Embedded) Close() {
+	if e.client != nil {
+		// The client has no connection that could fail to close.
+		_ = e.client.Close()
+	}
+	if e.server != nil {
+		e.server.Close()
+	}
+	if e.scratch != "" {
+		// The folder holds sockets alone, and its name is new each time.
+		_ = os.RemoveAll(e.scratch)
+	}
+}

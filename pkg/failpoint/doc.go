@@ -1,0 +1,43 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package failpoint marks the places at which a test may stop, kill or delay
+// this process, so that the claim "a crash here loses nothing" can be tried.
+//
+// In an ordinary build Hit is an empty function that the compiler inlines away.
+// In a build with the tag "failpoints" it does what the environment variable
+// RUKPAK_FAILPOINTS says for its name:
+//
+//	name=exit          SIGKILL to this process, as kill -9 and the OOM killer send it
+//	name=exit@3        the same, at the third hit
+//	name=panic         panic
+//	name=sleep(100ms)  wait, so that a test can reach the moment from outside
+//
+// Several are separated by semicolons; every action takes an @N, counted from 1.
+// Without it every hit acts. A name that Names does not list, or an action that
+// is not in this list, ends the process at the first hit with a message: a
+// misspelt point would make a crash test pass without a crash.
+package failpoint
+
+import "slices"
+
+// names holds every point of the program, in the order of the work. A test
+// compares it with the source.
+var names = []string{
+	"content/after-create",
+	"content/after-write",
+	"content/before-rename",
+	"content/after-rename",
+	"content/after-dirsync",
+	"content/after-delete",
+	"reference/after-add",
+	"collect/after-live",
+	"collect/after-remove-record",
+	"collect/after-mark",
+	"collect/after-deleting",
+	"collect/after-delete",
+	"collect/after-unmark",
+}
+
+// Names lists the points that this program has.
+func Names() []string { return slices.Clone(names) }

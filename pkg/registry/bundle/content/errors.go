@@ -1,0 +1,123 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/provisioner"
+	"rukpak.io/apiserver/pkg/tarball"
+)
+
+// Reasons of causes in a Status, for programs.
+const (
+	// CauseNoContent comes with the reason of the condition Unpacked in the message.
+	CauseNoContent metav1.CauseType = "NoContent"
+	// CauseContentLost means that the stored bytes are gone.
+	CauseContentLost metav1.CauseType = "ContentLost"
+	// CauseAttemptNotRecorded means that the same request succeeds in a moment.
+	CauseAttemptNotRecorded metav1.CauseType = "AttemptNotRecorded"
+	// CauseAttemptEnded means that the attempt is not, or no more, the bundle's current one.
+	CauseAttemptEnded metav1.CauseType = "AttemptEnded"
+	// CauseLimitExceeded means that the content is larger than the class allows.
+	CauseLimitExceeded metav1.CauseType = "LimitExceeded"
+	// CauseContentRefused means that the content is not what it has to be.
+	CauseContentRefused metav1.CauseType = "ContentRefused"
+)
+
+// status makes an error about a bundle.
+func status(b *rukpak.Bundle, code int32, reason metav1.StatusReason, message string, causes ...metav1.StatusCause) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    code,
+		Reason:  reason,
+		Message: fmt.Sprintf("bundle %q in namespace %q: %s", b.Name, b.Namespace, message),
+		Details: &metav1.StatusDetails{Group: rukpak.GroupName, Kind: "bundles", Name: b.Name, UID: b.UID, Causes: causes},
+	}}
+}
+
+func badRequest(format string, args ...any) error {
+	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
+}
+
+// noContent says why there is nothing to read yet.
+func noContent(b *rukpak.Bundle) error {
+	message := "there is no content yet"
+	causes := []metav1.StatusCause{{Type: CauseNoContent, Message: message, Field: "status.content"}}
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionUnpacked); c != nil {
+		message += ": " + c.Reason
+		if c.Message != "" {
+			message += ": " + c.Message
+		}
+		causes = append(causes, metav1.StatusCause{Type: metav1.CauseType(c.Reason), Message: c.Message, Field: "status.conditions"})
+	}
+	return status(b, http.StatusConflict, metav1.StatusReasonConflict, message, causes...)
+}
+
+func noSuchDigest(b *rukpak.Bundle, digest string) error {
+	return status(b, http.StatusNotFound, metav1.StatusReasonNotFound, "content "+digest+" is not, or no more, served")
+}
+
+func lost(b *rukpak.Bundle, digest string) error {
+	message := "the stored bytes of " + digest + " are gone"
+	return status(b, http.StatusConflict, metav1.StatusReasonConflict, message, metav1.StatusCause{Type: CauseContentLost, Message: message})
+}
+
+// unavailable says that the server cannot do now what it could do later.
+func unavailable(doing string, b *rukpak.Bundle, err error) error {
+	s := status(b, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf("cannot %s: %v", doing, err))
+	s.ErrStatus.Details.RetryAfterSeconds = 1
+	return s
+}
+
+// conflict is an error of a write that came at the wrong time.
+func conflict(b *rukpak.Bundle, cause metav1.CauseType, message string) error {
+	return status(b, http.StatusConflict, metav1.StatusReasonConflict, message, metav1.StatusCause{Type: cause, Message: message})
+}
+
+func preconditionFailed(b *rukpak.Bundle, message string) error {
+	return status(b, http.StatusPreconditionFailed, "PreconditionFailed", message)
+}
+
+// refused turns what is wrong with the bytes into an error that names the entry, or says what the limit is.
+// It returns nil for an error that is not about the bytes.
+func refused(b *rukpak.Bundle, err error) error {
+	var (
+		limit   *tarball.LimitError
+		entry   *tarball.EntryError
+		problem *provisioner.ContentError
+	)
+	switch {
+	case errors.As(err, &limit):
+		return status(b, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error(),
+			metav1.StatusCause{Type: CauseLimitExceeded, Message: err.Error(), Field: limit.Limit})
+	case errors.As(err, &problem):
+		return status(b, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, problem.Error(),
+			metav1.StatusCause{Type: CauseContentRefused, Message: problem.Error(), Field: problem.File})
+	case errors.As(err, &entry):
+		return status(b, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error(),
+			metav1.StatusCause{Type: CauseContentRefused, Message: err.Error(), Field: entry.Entry})
+	case errors.Is(err, tarball.ErrNotTar), errors.Is(err, tarball.ErrNotCanonical):
+		return status(b, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(),
+			metav1.StatusCause{Type: CauseContentRefused, Message: err.Error()})
+	}
+	return nil
+}
+
+// failed turns an error of the store into one that says whose it is.
+func failed(b *rukpak.Bundle, err error) error {
+	if errors.Is(err, content.ErrNoSpace) {
+		return status(b, http.StatusInsufficientStorage, "InsufficientStorage", err.Error())
+	}
+	return unavailable("store the content", b, err)
+}

@@ -1,0 +1,25 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+var (
+	readBytes = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "rukpak_content_read_bytes_total", Help: "Bytes of content sent to readers, by namespace.", StabilityLevel: metrics.ALPHA,
+	}, []string{"namespace"})
+	writes = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "rukpak_content_writes_total", Help: "Writes of content by result: committed, unchanged, refused, failed.", StabilityLevel: metrics.ALPHA,
+	}, []string{"result"})
+	writtenBytes = metrics.NewCounter(&metrics.CounterOpts{
+		Name: "rukpak_content_written_bytes_total", Help: "Bytes of content committed.", StabilityLevel: metrics.ALPHA,
+	})
+)
+
+func init() {
+	legacyregistry.MustRegister(readBytes, writes, writtenBytes)
+}

@@ -1,0 +1,131 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package content serves the subresource bundles/content: the bytes of a bundle, read and written through
+// the API server's own authentication, authorization, admission and audit.
+package content
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/reference"
+)
+
+// Bundles reads bundles as etcd has them now, and commits what the server has found out about them. The
+// namespace is in the context.
+type Bundles interface {
+	Get(ctx context.Context, name string) (*rukpak.Bundle, error)
+	Commit(ctx context.Context, name string, change func(*rukpak.Bundle) error) (*rukpak.Bundle, error)
+}
+
+// Classes reads classes as etcd has them now.
+type Classes interface {
+	Class(ctx context.Context, name string) (*rukpak.ProvisionerClass, error)
+}
+
+// References are the records of which bundle has which bytes.
+type References interface {
+	Add(ctx context.Context, ref reference.Ref, namespace, name string) error
+	Has(ctx context.Context, ref reference.Ref) (bool, error)
+}
+
+// Config is what the subresource works with. All of it is required.
+type Config struct {
+	Bundles    Bundles
+	Classes    Classes
+	References References
+	// Stores are the content stores by the names that classes use.
+	Stores map[string]content.Store
+	// Resolve returns the image, by digest, that the attempt of a bundle has unpacked, or "" when
+	// nobody knows.
+	Resolve func(ctx context.Context, b *rukpak.Bundle) (string, error)
+	// Scratch is a folder for the temporary files of uploads.
+	Scratch string
+	// CommitTimeout bounds the time from the end of an upload to the end of its
+	// commit. The collector's grace period is longer.
+	CommitTimeout time.Duration
+	Now           func() time.Time
+}
+
+// REST connects requests to the content of bundles.
+type REST struct {
+	Config
+	storeNames []string
+}
+
+var (
+	_ rest.Storage         = &REST{}
+	_ rest.Connecter       = &REST{}
+	_ rest.StorageMetadata = &REST{}
+)
+
+// NewREST returns the subresource.
+func NewREST(config Config) *REST {
+	r := &REST{Config: config}
+	for name := range config.Stores {
+		r.storeNames = append(r.storeNames, name)
+	}
+	slices.Sort(r.storeNames)
+	return r
+}
+
+// New returns the options of a request.
+func (*REST) New() runtime.Object { return &rukpak.BundleContentOptions{} }
+
+// Destroy does nothing: what the subresource works with belongs to others.
+func (*REST) Destroy() {}
+
+// NewConnectOptions returns the query parameters. Nothing follows the subresource in the path.
+func (*REST) NewConnectOptions() (runtime.Object, bool, string) {
+	return &rukpak.BundleContentOptions{}, false, ""
+}
+
+// ConnectMethods are the methods that content knows. The verbs that they need are get and update.
+func (*REST) ConnectMethods() []string {
+	return []string{http.MethodGet, http.MethodHead, http.MethodPut}
+}
+
+// ProducesMIMETypes is the type of the bytes.
+func (*REST) ProducesMIMETypes(string) []string { return []string{mediaType} }
+
+// ProducesObject says that the response is a string of bytes.
+func (*REST) ProducesObject(string) any { return "" }
+
+// Connect returns the handler of one request.
+func (r *REST) Connect(ctx context.Context, name string, options runtime.Object, responder rest.Responder) (http.Handler, error) {
+	o, ok := options.(*rukpak.BundleContentOptions)
+	if !ok {
+		return nil, fmt.Errorf("options of bundles/content are a %T", options)
+	}
+	namespace := genericapirequest.NamespaceValue(ctx)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		ctx := genericapirequest.WithNamespace(req.Context(), namespace)
+		if req.Method == http.MethodPut {
+			r.put(ctx, name, o, w, req, responder)
+			return
+		}
+		r.get(ctx, name, o, w, req, responder)
+	}), nil
+}
+
+// locate returns the store that holds a bundle's content: the one that has the record of it. A
+// bundle's class, which named the store, may be gone.
+func (r *REST) locate(ctx context.Context, b *rukpak.Bundle, digest string) (string, bool, error) {
+	for _, name := range r.storeNames {
+		has, err := r.References.Has(ctx, reference.Ref{Store: name, Digest: digest, BundleUID: string(b.UID)})
+		if err != nil || has {
+			return name, has, err
+		}
+	}
+	return "", false, nil
+}

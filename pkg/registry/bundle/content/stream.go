@@ -1,0 +1,161 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"rukpak.io/apiserver/pkg/content"
+)
+
+const (
+	// bufferSize is how much goes from the store to a client in one step. Larger steps
+	// than the 32 KiB of io.Copy mean fewer system calls and TLS records in a row.
+	bufferSize = 256 << 10
+	// stallTimeout is how long a peer may take none of a step, or send nothing.
+	stallTimeout = 60 * time.Second
+)
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// blob reads stored bytes. It opens them where it is read, so that a HEAD opens nothing and a range opens
+// just that; it gives net/http what it needs to serve ranges.
+type blob struct {
+	ctx    context.Context
+	store  content.Store
+	digest string
+	size   int64
+	at     int64
+	open   io.ReadCloser
+}
+
+var _ io.ReadSeeker = &blob{}
+
+func (b *blob) Read(p []byte) (int, error) {
+	if b.open == nil {
+		open, err := b.store.Open(b.ctx, b.digest, b.at, -1)
+		if err != nil {
+			return 0, err
+		}
+		b.open = open
+	}
+	n, err := b.open.Read(p)
+	b.at += int64(n)
+	return n, err
+}
+
+func (b *blob) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += b.at
+	case io.SeekEnd:
+		offset += b.size
+	}
+	if offset < 0 {
+		return 0, errors.New("seek before the start of content")
+	}
+	if offset != b.at {
+		b.close()
+		b.at = offset
+	}
+	return offset, nil
+}
+
+func (b *blob) close() {
+	if b.open != nil {
+		// Nothing was written, so nothing is lost by an error here.
+		_ = b.open.Close()
+		b.open = nil
+	}
+}
+
+// pacedWriter writes a response in large steps, each of which has to make progress in time: a
+// client that stops reading does not hold the connection, but one that is merely slow does.
+type pacedWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	written int64
+	err     error
+}
+
+var _ io.ReaderFrom = &pacedWriter{}
+
+func newPacedWriter(w http.ResponseWriter) *pacedWriter {
+	return &pacedWriter{ResponseWriter: w, control: http.NewResponseController(w)}
+}
+
+func (p *pacedWriter) Write(b []byte) (int, error) {
+	// Where deadlines are not supported the write is simply not bounded.
+	_ = p.control.SetWriteDeadline(time.Now().Add(stallTimeout))
+	n, err := p.ResponseWriter.Write(b)
+	p.written += int64(n)
+	if err != nil {
+		p.err = err
+	}
+	return n, err
+}
+
+// ReadFrom copies from r, with a buffer of its own.
+func (p *pacedWriter) ReadFrom(r io.Reader) (int64, error) {
+	buffer := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buffer)
+	// The struct hides this method from io.CopyBuffer, which would call it again.
+	n, err := io.CopyBuffer(struct{ io.Writer }{p}, struct{ io.Reader }{r}, buffer[:])
+	if err != nil {
+		p.err = err
+	}
+	return n, err
+}
+
+// finish lifts the deadline, for the next request on the connection, and returns what went wrong.
+func (p *pacedWriter) finish() error {
+	_ = p.control.SetWriteDeadline(time.Time{})
+	return p.err
+}
+
+// pacedReader reads a request's body, each read of which has to make progress in time. It remembers the error
+// that the body ended with, so that it can be told from those of whoever works on the bytes.
+type pacedReader struct {
+	body    io.Reader
+	control *http.ResponseController
+	read    int64
+	err     error
+}
+
+func newPacedReader(w http.ResponseWriter, body io.Reader) *pacedReader {
+	return &pacedReader{body: body, control: http.NewResponseController(w)}
+}
+
+func (p *pacedReader) Read(b []byte) (int, error) {
+	_ = p.control.SetReadDeadline(time.Now().Add(stallTimeout))
+	n, err := p.body.Read(b)
+	p.read += int64(n)
+	if err != nil && err != io.EOF {
+		p.err = err
+	}
+	return n, err
+}
+
+func (p *pacedReader) finish() {
+	_ = p.control.SetReadDeadline(time.Time{})
+}
+
+// storeWriter remembers the error of the store.
+type storeWriter struct {
+	content.Writer
+	err error
+}
+
+func (s *storeWriter) Write(b []byte) (int, error) {
+	n, err := s.Writer.Write(b)
+	if err != nil {
+		s.err = err
+	}
+	return n, err
+}

@@ -1,0 +1,292 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/klog/v2"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/reference"
+	"rukpak.io/apiserver/pkg/failpoint"
+	"rukpak.io/apiserver/pkg/provisioner"
+	"rukpak.io/apiserver/pkg/tarball"
+)
+
+// put answers PUT: the body becomes the content of the bundle's current generation.
+func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOptions, w http.ResponseWriter, req *http.Request, responder rest.Responder) {
+	body := newPacedReader(w, req.Body)
+	defer body.finish()
+	b, code, err := r.write(ctx, name, o, body, req)
+	if err != nil {
+		result := "failed"
+		if s, ok := err.(apierrors.APIStatus); ok && s.Status().Code < http.StatusInternalServerError {
+			result = "refused"
+		}
+		writes.WithLabelValues(result).Inc()
+		responder.Error(err)
+		return
+	}
+	w.Header().Set("ETag", etag(b.Status.Content.Digest))
+	w.Header().Set("Repr-Digest", reprDigest(b.Status.Content.Digest))
+	responder.Object(code, b)
+}
+
+// write takes a body from the first check to the commit. It returns the bundle as it is then, and
+// 201 where there was no content before, else 200.
+func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOptions, body *pacedReader, req *http.Request) (*rukpak.Bundle, int, error) {
+	b, err := r.Bundles.Get(ctx, name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if b.Spec.ProvisionerClassName == "" {
+		return nil, 0, conflict(b, "ClassMissing", "it has no class yet, so nobody knows where its content belongs")
+	}
+	class, err := r.Classes.Class(ctx, b.Spec.ProvisionerClassName)
+	if apierrors.IsNotFound(err) {
+		return nil, 0, conflict(b, "ClassMissing", fmt.Sprintf("its class %q does not exist", b.Spec.ProvisionerClassName))
+	} else if err != nil {
+		return nil, 0, err
+	}
+	store, ok := r.Stores[class.Store]
+	if !ok {
+		return nil, 0, conflict(b, "StoreMissing", fmt.Sprintf("its class %q names the store %q, which is not configured", class.Name, class.Store))
+	}
+	g, err := newGrant(ctx, b, class, o, req)
+	if err != nil {
+		return nil, 0, err
+	}
+	limits := limitsOf(class)
+	if err := checkHeaders(b, req, limits); err != nil {
+		return nil, 0, err
+	}
+	check, err := newCheck(class, g.builtIn)
+	if err != nil {
+		return nil, 0, conflict(b, "ClassInvalid", fmt.Sprintf("its class %q: %v", class.Name, err))
+	}
+
+	writer, err := store.Create(ctx)
+	if err != nil {
+		return nil, 0, failed(b, err)
+	}
+	defer func() {
+		if err := writer.Abort(); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot drop an upload that came to nothing", "bundle", klog.KObj(b))
+		}
+	}()
+	summary, err := r.receive(ctx, b, g, req, body, &storeWriter{Writer: writer}, limits, check)
+	if err != nil {
+		return nil, 0, err
+	}
+	failpoint.Hit("content/after-upload")
+	ref := reference.Ref{Store: class.Store, Digest: summary.Digest, BundleUID: string(b.UID)}
+	return r.commit(ctx, b, class, g, ref, writer, summary)
+}
+
+// receive streams the body into the store, and checks every byte of it on the way.
+func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *http.Request, body *pacedReader, writer *storeWriter, limits tarball.Limits, check provisioner.Check) (tarball.Summary, error) {
+	var (
+		in      io.Reader = body
+		expect  []byte
+		sum     hash.Hash
+		summary tarball.Summary
+		err     error
+	)
+	if expect, err = contentDigest(req.Header.Values("Content-Digest")); err != nil {
+		return summary, badRequest("header Content-Digest: %v", err)
+	}
+	if expect != nil {
+		sum = sha256.New()
+		in = io.TeeReader(in, sum)
+	}
+	if g.canonical {
+		summary, err = tarball.Verify(ctx, io.TeeReader(in, writer), limits, check.Visit)
+	} else {
+		summary, err = tarball.Canonicalize(ctx, writer, in, tarball.Options{Limits: limits, Scratch: r.Scratch, Visit: check.Visit})
+	}
+	switch {
+	case body.err != nil:
+		return summary, badRequest("the body ended early, after %d bytes: %v", body.read, body.err)
+	case writer.err != nil:
+		return summary, failed(b, writer.err)
+	case err != nil:
+		if e := refused(b, err); e != nil {
+			return summary, e
+		}
+		return summary, failed(b, err)
+	}
+	if err := check.Finish(); err != nil {
+		return summary, refused(b, err)
+	}
+	if expect != nil {
+		// What follows the archive in the body counts too.
+		if _, err := io.Copy(io.Discard, in); err != nil {
+			return summary, badRequest("the body ended early, after %d bytes: %v", body.read, err)
+		}
+		if got := sum.Sum(nil); string(got) != string(expect) {
+			return summary, badRequest("header Content-Digest: the body has the sha-256 digest %x, not %x", got, expect)
+		}
+	}
+	if want := wantedDigest(b); want != "" && want != summary.Digest {
+		return summary, status(b, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+			fmt.Sprintf("spec.source.upload.digest is %s, but the content is %s", want, summary.Digest),
+			metav1.StatusCause{Type: CauseContentRefused, Field: "spec.source.upload.digest", Message: "the content is " + summary.Digest})
+	}
+	return summary, nil
+}
+
+// commit makes the bytes the bundle's content: first the record that the bundle has them, then the
+// bytes themselves, then the status that names them. A crash in between leaves the old content, and a record
+// and bytes that the collector finds.
+func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.ProvisionerClass, g *grant, ref reference.Ref, writer content.Writer, summary tarball.Summary) (*rukpak.Bundle, int, error) {
+	// The bytes are all here: whether they count does not depend on the client waiting for the answer.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.CommitTimeout)
+	defer cancel()
+
+	resolved, err := r.resolve(ctx, b, g)
+	if err != nil {
+		return nil, 0, unavailable("find out which image was unpacked", b, err)
+	}
+	// Asked before anything is stored, so that a write that comes too late costs little.
+	fresh, err := r.Bundles.Get(ctx, b.Name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := g.check(fresh); err != nil {
+		return nil, 0, err
+	}
+	if err := r.References.Add(ctx, ref, b.Namespace, b.Name); err != nil {
+		return nil, 0, unavailable("record the content", b, err)
+	}
+	failpoint.Hit("content/after-reference")
+	if err := writer.Commit(ctx, summary.Digest); err != nil {
+		return nil, 0, failed(b, err)
+	}
+	failpoint.Hit("content/after-blob")
+	code, result := http.StatusOK, "committed"
+	committed, err := r.Bundles.Commit(ctx, b.Name, func(now *rukpak.Bundle) error {
+		if err := g.check(now); err != nil {
+			return err
+		}
+		code, result = http.StatusOK, "committed"
+		if now.Status.Content == nil {
+			code = http.StatusCreated
+		}
+		changed, err := g.apply(now, class, summary, resolved, r.Now())
+		if !changed {
+			result = "unchanged"
+		}
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	failpoint.Hit("content/after-status")
+	writes.WithLabelValues(result).Inc()
+	writtenBytes.Add(float64(summary.Size))
+	audit.AddAuditAnnotations(ctx, auditBundle, string(b.UID), auditDigest, summary.Digest, auditBytes, strconv.FormatInt(summary.Size, 10))
+	klog.FromContext(ctx).Info("Committed content", "bundle", klog.KObj(b), "digest", summary.Digest, "size", summary.Size, "generation", g.generation, "result", result)
+	return committed, code, nil
+}
+
+// resolve finds out what the content was taken from.
+func (r *REST) resolve(ctx context.Context, b *rukpak.Bundle, g *grant) (*rukpak.ResolvedSource, error) {
+	if !g.attempt {
+		s := &rukpak.ResolvedSource{Type: b.Spec.Source.Type}
+		if s.Type == rukpak.SourceTypeUpload {
+			s.Upload = &rukpak.ResolvedUpload{Username: g.username}
+		}
+		return s, nil
+	}
+	reference, err := r.Resolve(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	return &rukpak.ResolvedSource{Type: rukpak.SourceTypeImage, Image: &rukpak.ResolvedImage{Reference: reference}}, nil
+}
+
+func wantedDigest(b *rukpak.Bundle) string {
+	if u := b.Spec.Source.Upload; u != nil {
+		return u.Digest
+	}
+	return ""
+}
+
+func limitsOf(class *rukpak.ProvisionerClass) tarball.Limits {
+	var l tarball.Limits
+	if c := class.Limits; c != nil {
+		if c.CompressedBytes != nil {
+			l.CompressedBytes = c.CompressedBytes.Value()
+		}
+		if c.Bytes != nil {
+			l.Bytes = c.Bytes.Value()
+		}
+		if c.Files != nil {
+			l.Files = *c.Files
+		}
+	}
+	return l
+}
+
+// newCheck returns the provisioner's look at the content. Somebody else's provisioner takes its own.
+func newCheck(class *rukpak.ProvisionerClass, builtIn bool) (provisioner.Check, error) {
+	if builtIn {
+		return provisioner.New(class.Provisioner, class.Parameters)
+	}
+	return provisioner.New(v1alpha1.ProvisionerRaw, nil)
+}
+
+// checkHeaders refuses what can be seen to be wrong before a byte of the body is read.
+func checkHeaders(b *rukpak.Bundle, req *http.Request, limits tarball.Limits) error {
+	if e := req.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return status(b, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+			fmt.Sprintf("header Content-Encoding: %q is not supported: a compressed archive is sent as such, without a coding", e))
+	}
+	if req.Header.Get("Content-Range") != "" {
+		return badRequest("header Content-Range: a part of the content cannot be written (RFC 9110, section 14.5)")
+	}
+	if most := limits.CompressedBytes; most > 0 && limits.Bytes > 0 {
+		// An uncompressed archive may be as large as it is allowed to be; nothing may be larger.
+		if most := max(most, limits.Bytes); req.ContentLength > most {
+			message := fmt.Sprintf("the body has %d bytes; its class allows %d", req.ContentLength, most)
+			return status(b, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, message,
+				metav1.StatusCause{Type: CauseLimitExceeded, Message: message})
+		}
+	}
+	return nil
+}
+
+// contentDigest returns the sha-256 of a Content-Digest header (RFC 9530), or nil where there is none.
+func contentDigest(values []string) ([]byte, error) {
+	for item := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(item), "=")
+		if !ok || key != "sha-256" {
+			continue
+		}
+		if len(value) < 2 || value[0] != ':' || value[len(value)-1] != ':' {
+			return nil, fmt.Errorf("%q is not a byte sequence", value)
+		}
+		raw, err := base64.StdEncoding.DecodeString(value[1 : len(value)-1])
+		if err != nil || len(raw) != sha256.Size {
+			return nil, fmt.Errorf("%q is not a sha-256 digest", value)
+		}
+		return raw, nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,204 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+)
+
+// Storage holds all ways to the stored bundles.
+type Storage struct {
+	Bundle *REST
+	Status *StatusREST
+	commit *genericregistry.Store
+}
+
+// NewStorage makes the storage of bundles.
+func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (*Storage, error) {
+	s := newStrategy(scheme)
+	store := &genericregistry.Store{
+		NewFunc:                   func() runtime.Object { return &rukpak.Bundle{} },
+		NewListFunc:               func() runtime.Object { return &rukpak.BundleList{} },
+		PredicateFunc:             match,
+		DefaultQualifiedResource:  rukpak.Resource("bundles"),
+		SingularQualifiedResource: rukpak.Resource("bundle"),
+		CreateStrategy:            s,
+		UpdateStrategy:            s,
+		DeleteStrategy:            s,
+		ResetFieldsStrategy:       s,
+		Decorator:                 decorate,
+		TableConvertor:            table{},
+	}
+	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: attributes}); err != nil {
+		return nil, err
+	}
+	status := *store
+	status.UpdateStrategy = statusStrategy{s}
+	status.ResetFieldsStrategy = statusStrategy{s}
+	commit := *store
+	commit.UpdateStrategy = commitStrategy{statusStrategy{s}}
+	return &Storage{Bundle: &REST{store}, Status: &StatusREST{&status}, commit: &commit}, nil
+}
+
+// Get reads a bundle as etcd has it now. The namespace is in ctx.
+func (s *Storage) Get(ctx context.Context, name string) (*rukpak.Bundle, error) {
+	return asBundle(s.Bundle.Get(ctx, name, &metav1.GetOptions{}))
+}
+
+// List reads all bundles as etcd has them now.
+func (s *Storage) List(ctx context.Context) ([]rukpak.Bundle, error) {
+	obj, err := s.Bundle.ListPredicate(ctx, match(labels.Everything(), fields.Everything()), nil)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := obj.(*rukpak.BundleList)
+	if !ok {
+		return nil, fmt.Errorf("storage of bundles holds a %T", obj)
+	}
+	return list.Items, nil
+}
+
+// Commit changes the status of a bundle on behalf of the server itself: content, history and
+// resolved source too. change is called with a copy of the newest state, again whenever another
+// write came first; its error ends the update and is returned. The namespace is in ctx.
+func (s *Storage) Commit(ctx context.Context, name string, change func(*rukpak.Bundle) error) (*rukpak.Bundle, error) {
+	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
+		b, err := asBundle(old, nil)
+		if err != nil {
+			return nil, err
+		}
+		b = b.DeepCopy()
+		return b, change(b)
+	})
+	obj, _, err := s.commit.Update(ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	return asBundle(obj, err)
+}
+
+func asBundle(obj runtime.Object, err error) (*rukpak.Bundle, error) {
+	if err != nil {
+		return nil, err
+	}
+	b, ok := obj.(*rukpak.Bundle)
+	if !ok {
+		return nil, fmt.Errorf("storage of bundles holds a %T", obj)
+	}
+	return b, nil
+}
+
+// FromLoopback reports whether a request comes from this server itself: its loopback identity, which
+// is a secret of the process and passes every authorization.
+func FromLoopback(ctx context.Context) bool {
+	u, ok := genericapirequest.UserFrom(ctx)
+	return ok && u.GetName() == user.APIServerUser
+}
+
+// REST serves bundles.
+type REST struct {
+	*genericregistry.Store
+}
+
+var (
+	_ rest.StandardStorage    = &REST{}
+	_ rest.ShortNamesProvider = &REST{}
+	_ rest.CategoriesProvider = &REST{}
+)
+
+// ShortNames are the short names of the resource.
+func (*REST) ShortNames() []string { return []string{"bun"} }
+
+// Categories are the groups of resources that this one is listed with.
+func (*REST) Categories() []string { return []string{"rukpak"} }
+
+// StatusREST serves the subresource status.
+type StatusREST struct {
+	store *genericregistry.Store
+}
+
+var (
+	_ rest.Patcher             = &StatusREST{}
+	_ rest.ResetFieldsStrategy = &StatusREST{}
+	_ rest.TableConvertor      = &StatusREST{}
+)
+
+// New returns an empty bundle.
+func (*StatusREST) New() runtime.Object { return &rukpak.Bundle{} }
+
+// Destroy does nothing: the storage is that of the bundles.
+func (*StatusREST) Destroy() {}
+
+// Get reads a bundle.
+func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	return r.store.Get(ctx, name, options)
+}
+
+// Update changes the status of a bundle, and never makes one.
+func (r *StatusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	return r.store.Update(ctx, name, info, create, update, false, options)
+}
+
+// GetResetFields names what an update of the status never changes.
+func (r *StatusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return r.store.GetResetFields()
+}
+
+// ConvertToTable prints a bundle.
+func (r *StatusREST) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	return r.store.ConvertToTable(ctx, object, options)
+}
+
+func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
+	b, err := asBundle(obj, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	set := fields.Set{
+		v1alpha1.FieldClass:      b.Spec.ProvisionerClassName,
+		v1alpha1.FieldSourceType: string(b.Spec.Source.Type),
+		v1alpha1.FieldPhase:      string(b.Status.Phase),
+	}
+	return b.Labels, generic.AddObjectMetaFieldsSet(set, &b.ObjectMeta, true), nil
+}
+
+func match(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: attributes}
+}
+
+// decorate fills in where the contents of a bundle are read. That depends on the version of the API
+// that is read, of which there is one, so it is not stored.
+func decorate(obj runtime.Object) {
+	switch o := obj.(type) {
+	case *rukpak.Bundle:
+		setURIs(o)
+	case *rukpak.BundleList:
+		for i := range o.Items {
+			setURIs(&o.Items[i])
+		}
+	}
+}
+
+func setURIs(b *rukpak.Bundle) {
+	uri := "/apis/" + v1alpha1.SchemeGroupVersion.String() + "/namespaces/" + b.Namespace + "/bundles/" + b.Name + "/content"
+	if b.Status.Content != nil {
+		b.Status.Content.URI = uri
+	}
+	for i := range b.Status.History {
+		b.Status.History[i].URI = uri + "?digest=" + b.Status.History[i].Digest
+	}
+}

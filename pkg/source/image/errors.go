@@ -1,0 +1,77 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// What can go wrong with a registry, to be told apart with errors.Is. Each
+// wraps the cause.
+var (
+	// ErrInvalidReference says that a reference cannot name an image.
+	ErrInvalidReference = errors.New("invalid image reference")
+	// ErrNotFound says that the registry knows no such image or layer.
+	ErrNotFound = errors.New("image not found")
+	// ErrUnauthorized says that the registry gives the image to nobody without
+	// credentials. Several registries say so of images that do not exist, too.
+	ErrUnauthorized = errors.New("image does not exist or needs credentials, which are never used here")
+	// ErrTooManyRequests says that the registry limits the rate of requests.
+	ErrTooManyRequests = errors.New("registry allows no more requests for now")
+	// ErrUnreachable says that the registry cannot be reached, breaks off, or
+	// answers with an error of its own.
+	ErrUnreachable = errors.New("registry unreachable")
+	// ErrInvalidImage says that what the registry sent is not what its digest
+	// says, is broken, or is of a kind that this package does not know.
+	ErrInvalidImage = errors.New("invalid image")
+)
+
+var (
+	errPlainHTTP = errors.New("plain http is spoken with loopback registries only")
+	errStalled   = errors.New("no byte arrived for too long")
+)
+
+// invalid makes an ErrInvalidImage.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrInvalidImage, fmt.Errorf(format, args...))
+}
+
+// describe adds the reference to an error. Once ctx has ended its error is the
+// cause of whatever else went wrong.
+func describe(ctx context.Context, reference string, err error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return fmt.Errorf("image %s: %w", reference, err)
+}
+
+// classify gives an error of a request to a registry its kind.
+func classify(err error) error {
+	if errors.Is(err, ErrInvalidImage) {
+		return err
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return invalid("the registry's answer is too large: %w", err)
+	}
+	kind := ErrUnreachable
+	if answer, ok := errors.AsType[*transport.Error](err); ok {
+		switch answer.StatusCode {
+		case http.StatusUnauthorized, http.StatusForbidden:
+			kind = ErrUnauthorized
+		case http.StatusNotFound, http.StatusGone:
+			kind = ErrNotFound
+		case http.StatusTooManyRequests:
+			kind = ErrTooManyRequests
+		case http.StatusBadRequest:
+			// Registries refuse names so that their own rules do not allow.
+			kind = ErrInvalidReference
+		}
+	}
+	return fmt.Errorf("%w: %w", kind, err)
+}

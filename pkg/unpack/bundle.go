@@ -1,0 +1,223 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package unpack
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+)
+
+// work is one look at one bundle.
+type work struct {
+	*term
+	name cache.ObjectName
+	// bundle is as the cache has it, or as the last write returned it. It is replaced
+	// and never changed.
+	bundle *v1alpha1.Bundle
+	class  *v1alpha1.ProvisionerClass
+	now    time.Time
+}
+
+// reconcile does what there is to do for a bundle now, and returns after which time
+// to look again, if nothing happens before. 0 means that only an event brings more to do.
+func (t *term) reconcile(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
+	b, err := t.bundles.Bundles(name.Namespace).Get(name.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return 0, err
+	}
+	if err != nil || b.DeletionTimestamp != nil {
+		t.direct.stop(name, "")
+		return 0, t.sweep(ctx, name, nil)
+	}
+	w := &work{term: t, name: name, bundle: b, now: time.Now()}
+	after, err := w.do(ctx)
+	// Whatever became of it: what the status does not name any more has to go.
+	keep := ""
+	if u := w.bundle.Status.Unpack; open(u) {
+		keep = u.Nonce
+	}
+	t.direct.stop(name, keep)
+	if sweepErr := t.sweep(ctx, name, w.bundle); err == nil {
+		err = sweepErr
+	}
+	return after, err
+}
+
+func (w *work) do(ctx context.Context) (time.Duration, error) {
+	if w.unpacked() && !w.retryAsked() && !open(w.bundle.Status.Unpack) {
+		return 0, nil
+	}
+	h, err := w.hold(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case h == nil:
+		return w.unpack(ctx)
+	case h.reason == "":
+		return 0, nil
+	}
+	return 0, w.rest(ctx, *h)
+}
+
+// unpacked tells whether the content of this generation is there.
+func (w *work) unpacked() bool {
+	s := &w.bundle.Status
+	return s.Content != nil && s.Content.Generation == w.bundle.Generation &&
+		meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionUnpacked) && !w.lost()
+}
+
+// lost tells whether there was content whose bytes are gone.
+func (w *work) lost() bool {
+	c := meta.FindStatusCondition(w.bundle.Status.Conditions, v1alpha1.ConditionContentAvailable)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == conditions.ReasonContentLost
+}
+
+// retryAsked tells whether the annotation rukpak.io/retry has a value that has not been handled.
+func (w *work) retryAsked() bool {
+	value := w.bundle.Annotations[v1alpha1.AnnotationRetry]
+	return value != "" && value != w.bundle.Status.LastHandledRetry
+}
+
+// hold says why no attempt is to be made. An empty reason means that there is
+// nothing to say, since another event is on its way.
+type hold struct{ reason, message string }
+
+// hold finds the class and returns nil when attempts are to be made.
+func (w *work) hold(ctx context.Context) (*hold, error) {
+	name := w.bundle.Spec.ProvisionerClassName
+	if name == "" {
+		return w.chooseClass(ctx)
+	}
+	class, err := w.classes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return &hold{ReasonClassMissing, fmt.Sprintf("ProvisionerClass %q does not exist", name)}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.class = class
+	switch {
+	case class.Provisioner != v1alpha1.ProvisionerRaw && class.Provisioner != v1alpha1.ProvisionerPlain:
+		return &hold{conditions.ReasonWaitingForProvisioner, fmt.Sprintf("provisioner %q has yet to act", class.Provisioner)}, nil
+	case w.bundle.Spec.Suspend:
+		return &hold{conditions.ReasonSuspended, "spec.suspend is set"}, nil
+	case w.bundle.Spec.Source.Type == v1alpha1.SourceTypeUpload:
+		return &hold{conditions.ReasonWaitingForUpload, "the content has yet to be written to the subresource content"}, nil
+	case w.bundle.Spec.Source.Image == nil:
+		return nil, fmt.Errorf("source type %q has no image", w.bundle.Spec.Source.Type)
+	}
+	return nil, nil
+}
+
+// chooseClass fills in the default class, once there is one.
+func (w *work) chooseClass(ctx context.Context) (*hold, error) {
+	classes, err := w.classes.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	class := defaultClass(classes)
+	if class == nil {
+		return &hold{ReasonClassMissing, "spec.provisionerClassName is empty and there is no default class: " +
+			"name a class, or annotate one with " + v1alpha1.AnnotationIsDefaultClass + `: "true"`}, nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": w.bundle.UID, "resourceVersion": w.bundle.ResourceVersion},
+		"spec":     map[string]any{"provisionerClassName": class.Name},
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.Bundles.RukpakV1alpha1().Bundles(w.name.Namespace).Patch(ctx, w.name.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return &hold{}, err
+}
+
+// defaultClass returns the newest of the default classes, the first by name of
+// several that are equally new, or nil.
+func defaultClass(classes []*v1alpha1.ProvisionerClass) *v1alpha1.ProvisionerClass {
+	var best *v1alpha1.ProvisionerClass
+	for _, class := range classes {
+		if class.Annotations[v1alpha1.AnnotationIsDefaultClass] != "true" {
+			continue
+		}
+		switch {
+		case best == nil, best.CreationTimestamp.Before(&class.CreationTimestamp):
+			best = class
+		case class.CreationTimestamp.Equal(&best.CreationTimestamp) && class.Name < best.Name:
+			best = class
+		}
+	}
+	return best
+}
+
+// rest ends a running attempt and says why there is none. Content that is there
+// stays as it is. What another provisioner says about its bundle is not overwritten.
+func (w *work) rest(ctx context.Context, h hold) error {
+	foreign := h.reason == conditions.ReasonWaitingForProvisioner
+	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
+		if u := s.Unpack; open(u) {
+			u.EndTime = &metav1.Time{Time: w.now}
+			u.Reason, u.Message = h.reason, h.message
+		}
+		if w.retryAsked() {
+			s.LastHandledRetry = w.bundle.Annotations[v1alpha1.AnnotationRetry]
+		}
+		if w.unpacked() || foreign && !ours(s.Conditions) {
+			return
+		}
+		conditions.SetProgress(&s.Conditions, w.bundle.Generation, metav1.ConditionUnknown, h.reason, h.message)
+		conditions.SetStalled(&s.Conditions, w.bundle.Generation, false, conditions.ReasonProgressing, "")
+	})
+}
+
+// ours tells whether what is said about progress was said by this server, before
+// another provisioner had its turn.
+func ours(list []metav1.Condition) bool {
+	c := meta.FindStatusCondition(list, v1alpha1.ConditionUnpacked)
+	if c == nil {
+		return true
+	}
+	switch c.Reason {
+	case conditions.ReasonPending, conditions.ReasonWaitingForProvisioner, ReasonClassMissing:
+		return true
+	}
+	return false
+}
+
+// save writes the status when mutate changes it. An error for which
+// apierrors.IsConflict holds means that the bundle is not what it was.
+func (w *work) save(ctx context.Context, mutate func(*v1alpha1.BundleStatus)) error {
+	b := w.bundle.DeepCopy()
+	mutate(&b.Status)
+	b.Status.ObservedGeneration = b.Generation
+	if w.class != nil {
+		b.Status.Provisioner = w.class.Provisioner
+	}
+	if equality.Semantic.DeepEqual(b.Status, w.bundle.Status) {
+		return nil
+	}
+	updated, err := w.Bundles.RukpakV1alpha1().Bundles(b.Namespace).UpdateStatus(ctx, b, metav1.UpdateOptions{})
+	if err != nil {
+		return err
+	}
+	w.bundle = updated
+	return nil
+}
+
+// open tells whether an attempt is running.
+func open(u *v1alpha1.UnpackStatus) bool {
+	return u != nil && u.Nonce != "" && u.EndTime == nil
+}

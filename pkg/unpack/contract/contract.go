@@ -1,0 +1,120 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package contract is what the server and the program inside unpack pods,
+// rukpak-unpack, agree on: the environment that the one sets and the other
+// reads, and the report that goes back. It imports nothing beyond the standard
+// library, so that the program stays small.
+package contract
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"unicode/utf8"
+)
+
+// The environment of the program. All of it is set, so that nothing is left to
+// the environment that an image brings along.
+const (
+	// EnvURL is the URL that the content is PUT to.
+	EnvURL = "RUKPAK_URL"
+	// EnvServerName is the name that the server's certificate must carry.
+	EnvServerName = "RUKPAK_SERVER_NAME"
+	// EnvCA holds the certificates, in PEM, that the server's must descend from.
+	EnvCA = "RUKPAK_CA"
+	// EnvTokenFile names the file with the bearer token. It is read anew for each try.
+	EnvTokenFile = "RUKPAK_TOKEN_FILE"
+	// EnvRoot is the folder that holds the image's files.
+	EnvRoot = "RUKPAK_ROOT"
+	// EnvPath is the path inside the image whose files are the content.
+	EnvPath = "RUKPAK_PATH"
+	// EnvCompressedBytes bounds the archive, in bytes.
+	EnvCompressedBytes = "RUKPAK_LIMIT_COMPRESSED_BYTES"
+	// EnvBytes bounds the uncompressed archive, in bytes.
+	EnvBytes = "RUKPAK_LIMIT_BYTES"
+	// EnvFiles bounds the entries that are not directories.
+	EnvFiles = "RUKPAK_LIMIT_FILES"
+	// EnvTimeout bounds the whole run, as time.ParseDuration reads it.
+	EnvTimeout = "RUKPAK_TIMEOUT"
+)
+
+// The commands of the program.
+const (
+	// CommandRun packs the files and sends them.
+	CommandRun = "run"
+	// CommandInstall copies the program to the path that follows.
+	CommandInstall = "install"
+	// CommandExit ends at once, with success.
+	CommandExit = "exit"
+)
+
+// Program is where the program stands in the server's own image.
+const Program = "/rukpak-unpack"
+
+// TerminationLog is the file that holds the report when the program ends.
+const TerminationLog = "/dev/termination-log"
+
+// The reasons of a report.
+const (
+	// ReasonContentRefused means that the content may not be what it is.
+	ReasonContentRefused = "ContentRefused"
+	// ReasonLimitExceeded means that the content is larger than its class allows.
+	ReasonLimitExceeded = "LimitExceeded"
+	// ReasonContentUnreadable means that the files could not be read.
+	ReasonContentUnreadable = "ContentUnreadable"
+	// ReasonUploadFailed means that the server could not be reached, or did not take the content.
+	ReasonUploadFailed = "UploadFailed"
+	// ReasonInvalidConfiguration means that the environment above is not as it should be.
+	ReasonInvalidConfiguration = "InvalidConfiguration"
+)
+
+// maxReport is the size in bytes that the kubelet takes from a termination log.
+const maxReport = 4096
+
+// maxMessage is how many bytes of a message stay in a report. JSON makes at most
+// six bytes of one.
+const maxMessage = (maxReport - 256) / 6
+
+// Report says why the program failed.
+type Report struct {
+	// Reason is one of the reasons above.
+	Reason string `json:"reason"`
+	// Message says it in words.
+	Message string `json:"message"`
+}
+
+// Encode makes the content of a termination log, at most 4096 bytes.
+func (r Report) Encode() ([]byte, error) {
+	r.Message = Shorten(r.Message, maxMessage)
+	return json.Marshal(r)
+}
+
+var reasonPattern = regexp.MustCompile(`^[A-Z][A-Za-z]{0,63}$`)
+
+// ParseReport reads a termination log. What runs in a pod is not trusted, so
+// anything but a report is an error and the message is bounded.
+func ParseReport(log string) (Report, error) {
+	var r Report
+	if err := json.Unmarshal([]byte(log), &r); err != nil {
+		return Report{}, fmt.Errorf("termination log: %w", err)
+	}
+	if !reasonPattern.MatchString(r.Reason) {
+		return Report{}, fmt.Errorf("termination log: reason %q is not in CamelCase", Shorten(r.Reason, 64))
+	}
+	r.Message = Shorten(r.Message, maxMessage)
+	return r, nil
+}
+
+// Shorten cuts s to at most the given number of bytes, at the border of a character.
+func Shorten(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	const mark = "..."
+	cut := max(most-len(mark), 0)
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + mark
+}

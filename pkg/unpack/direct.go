@@ -1,0 +1,271 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package unpack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/klog/v2"
+
+	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
+	"rukpak.io/apiserver/pkg/source/image"
+	"rukpak.io/apiserver/pkg/tarball"
+	"rukpak.io/apiserver/pkg/unpack/contract"
+	"rukpak.io/apiserver/pkg/unpack/pod"
+)
+
+// direct holds the pulls of this process, at most one a bundle. They run beside the
+// workers, which a slow registry must not hold up.
+type direct struct {
+	slots   chan struct{} // one for each pull at a time
+	mu      sync.Mutex
+	running map[cache.ObjectName]*pull
+	all     sync.WaitGroup
+}
+
+// pull is one attempt of mode Direct.
+type pull struct {
+	nonce  string
+	cancel context.CancelFunc
+	// verdict is valid when done is closed. It is nil when the server took the content.
+	verdict *verdict
+	done    chan struct{}
+}
+
+// proceedDirect sees to it that the attempt's pull runs, and draws the conclusion
+// when it has ended. A pull that a crash interrupted begins anew.
+func (w *work) proceedDirect(ctx context.Context, left time.Duration) (time.Duration, error) {
+	u := w.bundle.Status.Unpack
+	p := w.direct.get(w.name, u.Nonce)
+	if p == nil {
+		w.startPull(ctx, left)
+		return 0, nil
+	}
+	select {
+	case <-p.done:
+	default:
+		return 0, nil
+	}
+	v := p.verdict
+	if v == nil {
+		v = &verdict{reason: ReasonContentNotCommitted, message: "the content was sent and the server does not have it"}
+	}
+	after, err := w.fail(ctx, *v)
+	if err == nil {
+		w.direct.stop(w.name, "")
+	}
+	return after, err
+}
+
+// startPull runs a pull until it is done, its attempt is over, or the term is.
+func (w *work) startPull(ctx context.Context, left time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, left)
+	p := &pull{nonce: w.bundle.Status.Unpack.Nonce, cancel: cancel, done: make(chan struct{})}
+	job := &pullJob{
+		term: w.term, name: w.name, nonce: p.nonce, reference: w.reference(),
+		path: w.bundle.Spec.Source.Image.Path, limits: pod.Limits(w.class),
+	}
+	w.direct.start(w.name, p, func() {
+		defer w.queue.Add(w.name)
+		defer close(p.done)
+		defer cancel()
+		p.verdict = job.guarded(ctx)
+	})
+}
+
+func (d *direct) start(name cache.ObjectName, p *pull, run func()) {
+	d.stop(name, "")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.running == nil {
+		d.running = map[cache.ObjectName]*pull{}
+	}
+	d.running[name] = p
+	d.all.Go(run)
+}
+
+func (d *direct) get(name cache.ObjectName, nonce string) *pull {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.running[name]; p != nil && p.nonce == nonce {
+		return p
+	}
+	return nil
+}
+
+// stop cancels the pull of a bundle, unless it is that of the attempt to keep.
+func (d *direct) stop(name cache.ObjectName, keep string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.running[name]; p != nil && (keep == "" || p.nonce != keep) {
+		p.cancel()
+		delete(d.running, name)
+	}
+}
+
+// stopAll cancels all pulls and waits for their ends.
+func (d *direct) stopAll() {
+	d.mu.Lock()
+	for _, p := range d.running {
+		p.cancel()
+	}
+	d.mu.Unlock()
+	d.all.Wait()
+}
+
+// pullJob is what a pull has to do.
+type pullJob struct {
+	*term
+	name            cache.ObjectName
+	nonce           string
+	reference, path string
+	limits          tarball.Limits
+}
+
+func (j *pullJob) guarded(ctx context.Context) (v *verdict) {
+	defer func() {
+		if p := recover(); p != nil {
+			panics.Inc()
+			klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", p), "Panic over an image", "bundle", j.name, "stack", string(debug.Stack()))
+			v = &verdict{reason: ReasonInternalError, message: "the server failed over this image; its log says more"}
+		}
+	}()
+	err := j.run(ctx)
+	if err == nil {
+		return nil
+	}
+	return &verdict{reason: directReason(err), message: pod.Words(err.Error(), "")}
+}
+
+func (j *pullJob) run(ctx context.Context) error {
+	select {
+	case j.direct.slots <- struct{}{}:
+		defer func() { <-j.direct.slots }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	resolved, err := j.Direct.Resolve(ctx, j.reference)
+	if err != nil {
+		return err
+	}
+	if err := j.record(ctx, resolved); err != nil {
+		return err
+	}
+	return j.send(ctx, resolved)
+}
+
+// errSuperseded says that another attempt is running by now.
+var errSuperseded = errors.New("another attempt has begun meanwhile")
+
+// record writes which image the content will come from. The server takes it from
+// there when it commits the content.
+func (j *pullJob) record(ctx context.Context, resolved string) error {
+	bundles := j.Bundles.RukpakV1alpha1().Bundles(j.name.Namespace)
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		b, err := bundles.Get(ctx, j.name.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if u := b.Status.Unpack; !open(u) || u.Nonce != j.nonce {
+			return errSuperseded
+		}
+		b.Status.Unpack.ResolvedReference = resolved
+		_, err = bundles.UpdateStatus(ctx, b, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// send packs the image as a stream into the body of a PUT.
+func (j *pullJob) send(ctx context.Context, resolved string) error {
+	body, content := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := errors.New("the image could not be packed")
+		// Deferred, so that a panic in there leaves nobody waiting.
+		defer func() {
+			if p := recover(); p != nil {
+				panics.Inc()
+				klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", p), "Panic over an image", "bundle", j.name, "stack", string(debug.Stack()))
+			}
+			// With an error the body breaks off, and is no content.
+			content.CloseWithError(err)
+			packed <- err
+		}()
+		_, err = j.Direct.Pack(ctx, resolved, j.path, content, j.limits, j.Scratch)
+	}()
+	err := j.reconciler.put(ctx, j.name.Namespace, j.name.Name, j.nonce, body)
+	// Whatever the answer is, nobody reads the rest.
+	body.Close()
+	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) && !isAnswer(err) {
+		return packErr
+	}
+	return err
+}
+
+// isAnswer tells whether a PUT was answered by the server.
+func isAnswer(err error) bool {
+	_, ok := errors.AsType[*apierrors.StatusError](err)
+	return err == nil || ok
+}
+
+// putThrough sends content with the client for bundles.
+func putThrough(bundles versioned.Interface) func(ctx context.Context, namespace, name, nonce string, body io.Reader) error {
+	return func(ctx context.Context, namespace, name, nonce string, body io.Reader) error {
+		return bundles.RukpakV1alpha1().RESTClient().Put().
+			Namespace(namespace).Resource("bundles").Name(name).SubResource("content").
+			Param("attempt", nonce).
+			SetHeader("Content-Type", tarball.MediaType).
+			MaxRetries(0). // a stream cannot be sent twice
+			Body(body).
+			Do(ctx).Error()
+	}
+}
+
+// directReason finds the reason of a failed pull.
+func directReason(err error) string {
+	for _, known := range []struct {
+		err    error
+		reason string
+	}{
+		{image.ErrInvalidReference, pod.ReasonInvalidImageReference},
+		{image.ErrNotFound, pod.ReasonImageNotFound},
+		{image.ErrUnauthorized, pod.ReasonImagePullUnauthorized},
+		{image.ErrUnreachable, pod.ReasonRegistryUnreachable},
+		{image.ErrTooManyRequests, pod.ReasonRegistryUnreachable},
+		{image.ErrInvalidImage, pod.ReasonImagePullFailed},
+		{context.DeadlineExceeded, pod.ReasonDeadlineExceeded},
+	} {
+		if errors.Is(err, known.err) {
+			return known.reason
+		}
+	}
+	if _, ok := errors.AsType[*tarball.LimitError](err); ok {
+		return contract.ReasonLimitExceeded
+	}
+	if entry, ok := errors.AsType[*tarball.EntryError](err); ok && (entry.Err == nil || errors.Is(err, fs.ErrNotExist)) {
+		return contract.ReasonContentRefused
+	}
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		switch status.Status().Code {
+		case http.StatusRequestEntityTooLarge:
+			return contract.ReasonLimitExceeded
+		case http.StatusBadRequest, http.StatusUnprocessableEntity:
+			return contract.ReasonContentRefused
+		}
+		return contract.ReasonUploadFailed
+	}
+	return pod.ReasonImagePullFailed
+}

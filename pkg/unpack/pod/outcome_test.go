@@ -1,0 +1,156 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"rukpak.io/apiserver/pkg/unpack/contract"
+)
+
+func mainStatus(state corev1.ContainerState) corev1.PodStatus {
+	return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: ContainerUnpack, State: state}}}
+}
+
+func waits(reason, message string) corev1.PodStatus {
+	return mainStatus(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
+}
+
+func ended(code int32, reason, message string) corev1.PodStatus {
+	return mainStatus(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message}})
+}
+
+func withPhase(s corev1.PodStatus, phase corev1.PodPhase, reason, message string) corev1.PodStatus {
+	s.Phase, s.Reason, s.Message = phase, reason, message
+	return s
+}
+
+func withInit(s corev1.PodStatus, name string, state corev1.ContainerState) corev1.PodStatus {
+	s.InitContainerStatuses = append(s.InitContainerStatuses, corev1.ContainerStatus{Name: name, State: state})
+	return s
+}
+
+func TestJudge(t *testing.T) {
+	initializing := waits("PodInitializing", "")
+	sidecarAlive := ended(0, "Completed", "")
+	sidecarAlive.Phase = corev1.PodRunning
+	sidecarAlive.ContainerStatuses = append(sidecarAlive.ContainerStatuses, corev1.ContainerStatus{Name: "sidecar", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+	unschedulable := corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+		Message: "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.",
+	}}}
+	disrupted := mainStatus(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+	disrupted.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Message: "Eviction API: evicting"}}
+
+	for name, test := range map[string]struct {
+		status  corev1.PodStatus
+		deleted bool
+		want    Outcome
+		words   string // part of the message
+	}{
+		"new":             {want: Outcome{State: Waiting}},
+		"unschedulable":   {status: unschedulable, want: Outcome{State: Waiting, Reason: ReasonUnschedulable}, words: "0/1 nodes are available"},
+		"creating":        {status: waits("ContainerCreating", ""), want: Outcome{State: Waiting}},
+		"running":         {status: mainStatus(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), want: Outcome{State: Running}},
+		"done":            {status: ended(0, "Completed", ""), want: Outcome{State: Succeeded}},
+		"sidecar lives":   {status: sidecarAlive, want: Outcome{State: Succeeded}},
+		"done and gone":   {status: ended(0, "Completed", ""), deleted: true, want: Outcome{State: Succeeded}},
+		"deleted":         {status: mainStatus(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), deleted: true, want: Outcome{State: Failed, Reason: ReasonPodDeleted}},
+		"evicted by API":  {status: disrupted, deleted: true, want: Outcome{State: Failed, Reason: ReasonEvicted}, words: "evicting"},
+		"evicted by node": {status: withPhase(corev1.PodStatus{}, corev1.PodFailed, "Evicted", "The node was low on resource: memory."), want: Outcome{State: Failed, Reason: ReasonEvicted}, words: "low on resource"},
+		"node refuses":    {status: withPhase(corev1.PodStatus{}, corev1.PodFailed, "OutOfcpu", "Node didn't have enough resource: cpu"), want: Outcome{State: Failed, Reason: ReasonPodFailed}, words: "OutOfcpu"},
+		"deadline": {
+			status: withPhase(ended(137, "Error", `{"reason":"UploadFailed","message":"upload: connection refused"}`), corev1.PodFailed, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"),
+			want:   Outcome{State: Failed, Reason: ReasonDeadlineExceeded}, words: "connection refused",
+		},
+		"no such tag": {
+			status: waits("ErrImagePull", `failed to pull and unpack image "127.0.0.1:5000/denied/app:nope": failed to resolve reference "127.0.0.1:5000/denied/app:nope": 127.0.0.1:5000/denied/app:nope: not found`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonImageNotFound}, words: "nope: not found",
+		},
+		"registry down": {
+			status: waits("ImagePullBackOff", `Back-off pulling image "127.0.0.1:1/a:b": ErrImagePull: failed to do request: Head "http://127.0.0.1:1/v2/a/manifests/b": dial tcp 127.0.0.1:1: connect: connection refused`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonRegistryUnreachable}, words: "connection refused",
+		},
+		"unauthorized": {
+			status: waits("ErrImagePull", `failed to authorize: failed to fetch anonymous token: unexpected status from GET request to https://auth.example/token: 401 Unauthorized`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonImagePullUnauthorized},
+		},
+		"pull fails":   {status: waits("ErrImagePull", "no space left on device"), want: Outcome{State: Waiting, Failing: true, Reason: ReasonImagePullFailed}, words: "no space left"},
+		"invalid name": {status: waits("InvalidImageName", "couldn't parse image name"), want: Outcome{State: Failed, Reason: ReasonInvalidImageReference}, words: "couldn't parse"},
+		"never pulled": {status: waits("ErrImageNeverPull", `Container image "a" is not present with pull policy of Never`), want: Outcome{State: Waiting, Failing: true, Reason: ReasonImageNotFound}},
+		"volume not an image": {
+			status: waits("CreateContainerError", "failed to mount image volume: ImageVolumeMountFailed: failed to unpack image volume: mismatched image rootfs and manifest layers"),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonImageVolumeUnsupported}, words: "mismatched image rootfs",
+		},
+		"cannot be created": {status: waits("CreateContainerError", "context deadline exceeded"), want: Outcome{State: Waiting, Failing: true, Reason: ReasonContainerFailed}},
+		"out of memory":     {status: ended(137, "OOMKilled", ""), want: Outcome{State: Failed, Reason: ReasonOutOfMemory}, words: "resources"},
+		"content refused": {
+			status: ended(1, "Error", `{"reason":"ContentRefused","message":"entry \"dev/null\": is a device"}`),
+			want:   Outcome{State: Failed, Reason: contract.ReasonContentRefused}, words: `entry "dev/null": is a device`,
+		},
+		"limit exceeded":       {status: ended(1, "Error", `{"reason":"LimitExceeded","message":"m"}`), want: Outcome{State: Failed, Reason: contract.ReasonLimitExceeded}, words: "m"},
+		"invented reason":      {status: ended(1, "Error", `{"reason":"Fine","message":"m"}`), want: Outcome{State: Failed, Reason: ReasonContainerFailed}, words: "m"},
+		"no report":            {status: ended(2, "Error", "fatal error:\n\tout of\x00 cheese"), want: Outcome{State: Failed, Reason: ReasonContainerFailed}, words: "exit code 2: fatal error: out of cheese"},
+		"cannot be run":        {status: ended(128, "StartError", "exec format error"), want: Outcome{State: Failed, Reason: ReasonContainerFailed}, words: "exec format error"},
+		"install fails":        {status: withInit(initializing, ContainerInstall, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}}), want: Outcome{State: Failed, Reason: ReasonContainerFailed}, words: ContainerInstall},
+		"resolve pulls":        {status: withInit(initializing, ContainerResolve, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "x: not found"}}), want: Outcome{State: Waiting, Failing: true, Reason: ReasonImageNotFound}},
+		"resolve done":         {status: withInit(initializing, ContainerResolve, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}), want: Outcome{State: Waiting}},
+		"init report no proof": {status: withInit(initializing, ContainerResolve, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: `{"reason":"ContentRefused","message":"m"}`}}), want: Outcome{State: Failed, Reason: ReasonContainerFailed}},
+		"failed for nothing":   {status: corev1.PodStatus{Phase: corev1.PodFailed}, want: Outcome{State: Failed, Reason: ReasonPodFailed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &corev1.Pod{Status: test.status}
+			if test.deleted {
+				p.DeletionTimestamp = &metav1.Time{}
+			}
+			got := Judge(p)
+			if !strings.Contains(got.Message, test.words) {
+				t.Errorf("message %q does not say %q", got.Message, test.words)
+			}
+			if got.Reason != "" && got.Message == "" {
+				t.Errorf("reason %s comes without a word", got.Reason)
+			}
+			got.Message = ""
+			if got != test.want {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestMessagesStayTheSameWhileTheCauseDoes(t *testing.T) {
+	pull := `failed to pull and unpack image "a:b": failed to resolve reference "a:b": failed to do request: Head "https://a/v2/b": dial tcp: lookup a: no such host`
+	crash := "%s restarting failed container"
+	for name, messages := range map[string][]corev1.PodStatus{
+		"pull and back-off": {
+			waits("ErrImagePull", pull),
+			waits("ImagePullBackOff", `Back-off pulling image "a:b": ErrImagePull: `+pull),
+		},
+		"times": {
+			waits("CreateContainerError", strings.ReplaceAll(crash, "%s", "back-off 10s")),
+			waits("CreateContainerError", strings.ReplaceAll(crash, "%s", "back-off 2m40s")),
+		},
+		"ports": {
+			waits("ErrImagePull", "read tcp 10.0.0.1:41234->10.0.0.2:443: read: connection reset by peer"),
+			waits("ErrImagePull", "read tcp 10.0.0.1:55555->10.0.0.2:443: read: connection reset by peer"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := Judge(&corev1.Pod{Status: messages[0]}), Judge(&corev1.Pod{Status: messages[1]})
+			if a != b {
+				t.Errorf("%+v\nis not\n%+v", a, b)
+			}
+		})
+	}
+}
+
+func TestWordsAreBounded(t *testing.T) {
+	if got := Words("w", strings.Repeat("\xffü\n", 10_000)); len(got) > maxMessage+8 || strings.ContainsAny(got, "\n\xff") {
+		t.Errorf("%d bytes: %.60q", len(got), got)
+	}
+}

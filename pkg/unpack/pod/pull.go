@@ -1,0 +1,60 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"regexp"
+	"strings"
+)
+
+// pullSigns are what container runtimes and registries say in the text of a failed
+// pull, which is all that the kubelet passes on. The first that is found decides.
+var pullSigns = []struct {
+	reason, what string
+	signs        []string
+}{
+	{ReasonImagePullUnauthorized, "the registry wants other credentials", []string{
+		"401 unauthorized", "403 forbidden", "unauthorized", "authentication required", "authorization failed",
+		"no basic auth credentials", "insufficient_scope", "access denied", "denied:", "failed to authorize",
+	}},
+	{ReasonRegistryUnreachable, "the registry does not answer as it should", []string{
+		"connection refused", "no such host", "i/o timeout", "connection reset", "network is unreachable",
+		"no route to host", "tls:", "x509:", "context deadline exceeded", "registry is unavailable",
+		"502 bad gateway", "503 service unavailable", "504 gateway", "500 internal server error",
+		"http: server gave http response", ": eof", "unexpected eof",
+	}},
+	{ReasonImageNotFound, "the registry has no such image", []string{
+		"not found", "manifest unknown", "name unknown", "name_unknown", "manifest_unknown", "does not exist", "no match for platform",
+	}},
+}
+
+// quoted matches what stands in quotes: names, in which any word may occur.
+var quoted = regexp.MustCompile(`"[^"]*"`)
+
+// judgePull finds the reason of a failed pull in its text.
+func judgePull(message string) (reason, text string) {
+	lower := strings.ToLower(quoted.ReplaceAllString(message, ""))
+	for _, kind := range pullSigns {
+		for _, sign := range kind.signs {
+			if strings.Contains(lower, sign) {
+				return kind.reason, Words(kind.what, steadyPull(message))
+			}
+		}
+	}
+	return ReasonImagePullFailed, Words("the image could not be pulled", steadyPull(message))
+}
+
+// steadyPull takes off what the kubelet puts in front of an error while it backs off,
+// so that ErrImagePull and ImagePullBackOff, which take turns, read the same.
+func steadyPull(message string) string {
+	if strings.HasPrefix(message, "Back-off pulling image ") {
+		if _, cause, found := strings.Cut(message, `": `); found {
+			message = cause
+		}
+	}
+	for _, prefix := range []string{"ErrImagePull: ", "RegistryUnavailable: ", "SignatureValidationFailed: "} {
+		message = strings.TrimPrefix(message, prefix)
+	}
+	return message
+}

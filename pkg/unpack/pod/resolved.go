@@ -1,0 +1,83 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// byDigest matches a repository and a digest of a manifest. A digest alone, which
+// container runtimes give too, is that of the image's configuration and names
+// nothing that could be pulled.
+var byDigest = regexp.MustCompile(`^[^@\s]+@[a-z0-9]+([.+_-][a-z0-9]+)*:[0-9a-f]{32,}$`)
+
+// ResolvedReference returns the image by digest that an unpack pod takes its files
+// from, or nothing when its node did not say. Reference is that of the bundle's spec; when
+// it names a digest it is itself the answer.
+//
+// The node's word is, in this order, the status of the image volume (KEP-5365) and
+// the imageID of the container that runs in the bundle's image. Where a mirror or an
+// image under another name was used, it is what the node says and not what the spec said.
+func ResolvedReference(pod *corev1.Pod, reference string) string {
+	if Digested(reference) {
+		return reference
+	}
+	if taken := sourceImage(pod); Digested(taken) {
+		return taken
+	}
+	if s := statusOf(pod.Status.ContainerStatuses, ContainerUnpack); s != nil {
+		for _, m := range s.VolumeMounts {
+			if m.Name == volumeContent && m.VolumeStatus != nil && m.VolumeStatus.Image != nil {
+				if resolved := clean(m.VolumeStatus.Image.ImageRef); resolved != "" {
+					return resolved
+				}
+			}
+		}
+	}
+	name, statuses := ContainerResolve, pod.Status.InitContainerStatuses
+	if contentVolume(pod) == nil {
+		name, statuses = ContainerUnpack, pod.Status.ContainerStatuses
+	}
+	if s := statusOf(statuses, name); s != nil {
+		return clean(s.ImageID)
+	}
+	return ""
+}
+
+func contentVolume(pod *corev1.Pod) *corev1.ImageVolumeSource {
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == volumeContent {
+			return v.Image
+		}
+	}
+	return nil
+}
+
+// sourceImage is the image that a pod takes its files from, as its spec has it: a
+// digest where the attempt repeats an earlier one whose tag was looked up.
+func sourceImage(pod *corev1.Pod) string {
+	if v := contentVolume(pod); v != nil {
+		return v.Reference
+	}
+	for _, c := range pod.Spec.Containers {
+		if c.Name == ContainerUnpack {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+// clean returns an image ID in the form that can be pulled, or nothing.
+func clean(imageID string) string {
+	if _, rest, found := strings.Cut(imageID, "://"); found {
+		imageID = rest
+	}
+	if byDigest.MatchString(imageID) {
+		return imageID
+	}
+	return ""
+}

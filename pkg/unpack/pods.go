@@ -1,0 +1,264 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package unpack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/failpoint"
+	"rukpak.io/apiserver/pkg/unpack/pod"
+)
+
+// quietAfter is how long a pod may do nothing, without a word of why, until its
+// events are asked.
+const quietAfter = 15 * time.Second
+
+// proceedPod sees to it that the attempt has its pod, and judges it.
+func (w *work) proceedPod(ctx context.Context) (time.Duration, error) {
+	u := w.bundle.Status.Unpack
+	if u.PodUID == "" {
+		return w.createPod(ctx)
+	}
+	p, err := w.currentPod(ctx, u)
+	if err != nil {
+		return 0, err
+	}
+	if p == nil {
+		return w.fail(ctx, verdict{reason: pod.ReasonPodDeleted, message: "the pod was deleted before it was done"})
+	}
+	return w.judge(ctx, p)
+}
+
+// currentPod returns the pod whose UID the attempt names, or nil when it is gone.
+func (w *work) currentPod(ctx context.Context, u *v1alpha1.UnpackStatus) (*corev1.Pod, error) {
+	obj, exists, err := w.pods.GetByKey(cache.NewObjectName(w.name.Namespace, u.PodName).String())
+	if p, ok := obj.(*corev1.Pod); err == nil && exists && ok && p.UID == u.PodUID {
+		return p, nil
+	}
+	// The cache may not have heard of it yet.
+	p, err := w.Kube.CoreV1().Pods(w.name.Namespace).Get(ctx, u.PodName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && p.UID != u.PodUID {
+		return nil, nil
+	}
+	return p, err
+}
+
+// createPod makes the attempt's pod and records its UID, which gives it the right to
+// write. A pod that is there already is that of this attempt, made before a crash, or
+// somebody else's, in which case the attempt is given up.
+func (w *work) createPod(ctx context.Context) (time.Duration, error) {
+	endpoint := w.Server()
+	if endpoint.URL == "" {
+		return w.putOff(ctx, ReasonServerNotReady, errors.New("the address of this server's Service is not known yet"))
+	}
+	p, err := w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, pod.Build(pod.Params{
+		Bundle:    w.bundle,
+		Class:     w.class,
+		Reference: w.reference(),
+		Image:     w.Image,
+		Endpoint:  endpoint,
+		Key:       w.Key,
+	}), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return w.adopt(ctx)
+	}
+	if err != nil {
+		if reason, ok := refusal(err, w.bundle.Status.Unpack.Mode); ok {
+			return w.fail(ctx, verdict{reason: reason, message: pod.Words("the cluster refuses the pod", err.Error())})
+		}
+		return w.putOff(ctx, ReasonPodCreationFailed, err)
+	}
+	failpoint.Hit("unpack/after-pod-create")
+	return w.recordPod(ctx, p)
+}
+
+// putOff says why the pod is not there yet and returns the error, so that it is tried again.
+func (w *work) putOff(ctx context.Context, reason string, cause error) (time.Duration, error) {
+	if err := w.say(ctx, reason, pod.Words(cause.Error(), "")); err != nil {
+		return 0, err
+	}
+	return 0, cause
+}
+
+func (w *work) adopt(ctx context.Context) (time.Duration, error) {
+	name := w.bundle.Status.Unpack.PodName
+	p, err := w.Kube.CoreV1().Pods(w.name.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("pod %s/%s: %w", w.name.Namespace, name, err)
+	}
+	made, err := pod.Made(w.Key, p)
+	if err != nil || made != pod.AttemptOf(w.bundle) {
+		return w.fail(ctx, verdict{
+			reason:  ReasonPodNameTaken,
+			message: fmt.Sprintf("pod %s exists and was not made for this attempt", name),
+			atOnce:  true,
+		})
+	}
+	return w.recordPod(ctx, p)
+}
+
+func (w *work) recordPod(ctx context.Context, p *corev1.Pod) (time.Duration, error) {
+	err := w.save(ctx, func(s *v1alpha1.BundleStatus) { s.Unpack.PodUID = p.UID })
+	if err != nil {
+		return 0, err
+	}
+	failpoint.Hit("unpack/after-uid-write")
+	return w.judge(ctx, p)
+}
+
+// reference is the image to unpack: what the spec says or, when content that came from
+// a lookup was lost, what was found then.
+func (w *work) reference() string {
+	s := &w.bundle.Status
+	if w.lost() && s.Content != nil && s.Content.Generation == w.bundle.Generation &&
+		s.ResolvedSource != nil && s.ResolvedSource.Image != nil && s.ResolvedSource.Image.Reference != "" {
+		return s.ResolvedSource.Image.Reference
+	}
+	return w.bundle.Spec.Source.Image.Reference
+}
+
+// judge draws the conclusions from the state of the attempt's pod.
+func (w *work) judge(ctx context.Context, p *corev1.Pod) (time.Duration, error) {
+	switch o := pod.Judge(p); {
+	case o.State == pod.Succeeded:
+		// The server's commit comes before the exit, and ends the attempt. If only the
+		// cache does not know yet, this write fails for a conflict.
+		return w.fail(ctx, verdict{reason: ReasonContentNotCommitted, message: "the unpack program ended well and no content has come from it"})
+	case o.State == pod.Failed:
+		return w.fail(ctx, verdict{reason: o.Reason, message: o.Message})
+	case o.Failing:
+		return w.failing(ctx, p, o)
+	case o.State == pod.Waiting && o.Reason == "":
+		return w.quiet(ctx, p)
+	default:
+		return 0, w.say(ctx, o.Reason, o.Message)
+	}
+}
+
+// failing gives the node some time to do better, and no more.
+func (w *work) failing(ctx context.Context, p *corev1.Pod, o pod.Outcome) (time.Duration, error) {
+	nonce := w.bundle.Status.Unpack.Nonce
+	left := w.Backoff.ImageGrace - w.now.Sub(w.notes.failing(nonce, w.now))
+	if left > 0 {
+		return left, w.say(ctx, o.Reason, o.Message)
+	}
+	v := verdict{reason: o.Reason, message: o.Message}
+	if o.Reason == pod.ReasonImagePullUnauthorized || o.Reason == pod.ReasonImagePullFailed {
+		if hint := w.warning(ctx, p, "FailedToRetrieveImagePullSecret"); hint != "" {
+			v = verdict{reason: pod.ReasonPullSecretMissing, message: o.Message + "; " + hint}
+		}
+	}
+	return w.fail(ctx, v)
+}
+
+// quiet asks the events of a pod that does not get on and does not say why, as when a
+// volume cannot be mounted or the sandbox not be made.
+func (w *work) quiet(ctx context.Context, p *corev1.Pod) (time.Duration, error) {
+	since := w.now.Sub(w.bundle.Status.Unpack.StartTime.Time)
+	if since < quietAfter {
+		return quietAfter - since, nil
+	}
+	hint := w.warning(ctx, p, "")
+	if hint == "" {
+		return quietAfter, nil
+	}
+	return quietAfter, w.say(ctx, pod.ReasonContainerFailed, "the node does not start the pod: "+hint)
+}
+
+// warning returns the latest warning among the events of a pod, of one reason or of any.
+// It is a hint: events may be gone, or not be ours to read.
+func (w *work) warning(ctx context.Context, p *corev1.Pod, reason string) string {
+	list, err := w.Kube.CoreV1().Events(p.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "involvedObject.uid=" + string(p.UID),
+	})
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Events cannot be read", "pod", klog.KObj(p), "err", err)
+		return ""
+	}
+	var latest *corev1.Event
+	for i := range list.Items {
+		e := &list.Items[i]
+		if e.InvolvedObject.UID != p.UID || e.Type != corev1.EventTypeWarning || reason != "" && e.Reason != reason {
+			continue
+		}
+		if latest == nil || latest.LastTimestamp.Before(&e.LastTimestamp) {
+			latest = e
+		}
+	}
+	if latest == nil {
+		return ""
+	}
+	return pod.Words(latest.Reason, latest.Message)
+}
+
+// sweep deletes the pods that this server made for a bundle and that its status does
+// not name, or not any more. Without a bundle these are all.
+func (t *term) sweep(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bundle) error {
+	if t.pods == nil {
+		return nil
+	}
+	found, err := t.pods.ByIndex(indexOwner, name.String())
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, obj := range found {
+		p, ok := obj.(*corev1.Pod)
+		if !ok || p.DeletionTimestamp != nil {
+			continue
+		}
+		made, err := pod.Made(t.Key, p)
+		if err != nil {
+			continue // not ours to delete
+		}
+		superfluous, err := t.superfluous(ctx, name, b, made)
+		if err == nil && superfluous {
+			err = t.deletePod(ctx, p.Namespace, p.Name, p.UID)
+		}
+		if err != nil {
+			failures = append(failures, err)
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// superfluous tells whether an attempt is not the one that runs. An attempt that has
+// ended never runs again; about any other the cache may be behind, so the server is asked.
+func (t *term) superfluous(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bundle, made pod.Attempt) (bool, error) {
+	runs := func(b *v1alpha1.Bundle) bool {
+		return b.DeletionTimestamp == nil && pod.AttemptOf(b) == made && open(b.Status.Unpack)
+	}
+	if b != nil && pod.AttemptOf(b) == made {
+		return !runs(b), nil
+	}
+	live, err := t.Bundles.RukpakV1alpha1().Bundles(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return !runs(live), nil
+}
+
+func (t *term) deletePod(ctx context.Context, namespace, name string, uid types.UID) error {
+	err := t.Kube.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	// A conflict means that another pod has the name by now.
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete pod %s/%s: %w", namespace, name, err)
+	}
+	failpoint.Hit("unpack/after-pod-delete")
+	return nil
+}

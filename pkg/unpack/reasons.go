@@ -1,0 +1,35 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package unpack
+
+// Reasons in status, conditions and events, beside those of package pod, package
+// contract and package conditions.
+const (
+	// ReasonClassMissing means that the ProvisionerClass does not exist, or that
+	// none is named and there is no default.
+	ReasonClassMissing = "ClassMissing"
+	// ReasonModeNotAllowed means that the class's mode cannot be had here.
+	ReasonModeNotAllowed = "ModeNotAllowed"
+	// ReasonPathNotSupported means that the mode cannot read that path of an image.
+	ReasonPathNotSupported = "PathNotSupported"
+	// ReasonServerNotReady means that the server does not know its own address yet.
+	ReasonServerNotReady = "ServerNotReady"
+	// ReasonPodCreationFailed means that the cluster did not create the pod, for the
+	// time being.
+	ReasonPodCreationFailed = "PodCreationFailed"
+	// ReasonQuotaExceeded means that the namespace's quota has no room for the pod.
+	ReasonQuotaExceeded = "QuotaExceeded"
+	// ReasonServiceAccountMissing means that spec.serviceAccountName does not exist.
+	ReasonServiceAccountMissing = "ServiceAccountMissing"
+	// ReasonPodRefused means that the cluster's rules, such as pod security or an
+	// admission policy, do not let the pod be.
+	ReasonPodRefused = "PodRefused"
+	// ReasonPodNameTaken means that somebody else's pod has the attempt's name.
+	ReasonPodNameTaken = "PodNameTaken"
+	// ReasonContentNotCommitted means that the program ended well and the server has
+	// no content from it.
+	ReasonContentNotCommitted = "ContentNotCommitted"
+	// ReasonInternalError means that this server is at fault.
+	ReasonInternalError = "InternalError"
+)
