@@ -186,7 +186,7 @@ func TestRunGivesUpAtItsDeadlineWithTheLastError(t *testing.T) {
 
 func TestRunTrustsNoOtherServer(t *testing.T) {
 	for name, change := range map[string]func(h *harness){
-		"name": func(h *harness, _ *httptest.Server) {
+		"name": func(h *harness) {
 			h.env[contract.EnvServerName] = "rukpak-apiserver.rukpak-system.svc"
 		},
 		"CA": func(h *harness) { h.env[contract.EnvCA] = otherCA(t) },

@@ -60,7 +60,7 @@ func storeInSteps(s content.Store, n uint64, waitAt string) error {
 	at := func(step string) {
 		fmt.Printf("%s %d\n", step, n) // not buffered: what was said before the kill is read
 		if step == waitAt {
-			select {}
+			time.Sleep(time.Hour) // the kill comes before; a bare select would be a deadlock to the runtime
 		}
 	}
 	at("begun")

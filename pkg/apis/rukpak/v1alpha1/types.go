@@ -233,6 +233,7 @@ type ContentLimits struct {
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:supportsSubresource="/status"
+// +k8s:supportsSubresource="/content"
 
 // Bundle names content that lives outside the cluster. Its content is read from the
 // subresource "content" once the condition ContentAvailable is True.

@@ -31,7 +31,7 @@ func RegisterValidations(scheme *runtime.Scheme) error {
 		(*Bundle)(nil),
 		func(ctx context.Context, op operation.Operation, obj, oldObj interface{}) field.ErrorList {
 			switch op.Request.SubresourcePath() {
-			case "/", "/status":
+			case "/", "/content", "/status":
 				return Validate_Bundle(
 					ctx, op, nil, /* fldPath */
 					obj.(*Bundle),

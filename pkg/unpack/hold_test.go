@@ -1,0 +1,378 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package unpack
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/source/image"
+	"rukpak.io/apiserver/pkg/unpack/contract"
+	"rukpak.io/apiserver/pkg/unpack/pod"
+)
+
+func TestMissingClassHeals(t *testing.T) {
+	inWorld(t, started(testBundle()), func(w *world) {
+		w.start()
+		w.expect(metav1.ConditionUnknown, ReasonClassMissing, `"plain"`)
+		w.create(testClass())
+		w.pass(0)
+		w.onlyPod()
+		if err := w.bundles.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("provisionerclasses"), "", "plain"); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(0)
+		w.expect(metav1.ConditionUnknown, ReasonClassMissing)
+		if u := w.bundle().Status.Unpack; open(u) || len(w.pods()) != 0 {
+			t.Errorf("attempt %+v, %d pods", u, len(w.pods()))
+		}
+		w.create(testClass())
+		w.pass(0)
+		w.onlyPod()
+	})
+}
+
+func TestDefaultClassIsFilledInOnce(t *testing.T) {
+	inWorld(t, started(changedBundle(func(b *v1alpha1.Bundle) { b.Spec.ProvisionerClassName = "" })), func(w *world) {
+		w.start()
+		w.expect(metav1.ConditionUnknown, ReasonClassMissing, "no default class")
+		w.create(changedClass(func(c *v1alpha1.ProvisionerClass) {
+			c.Annotations = map[string]string{v1alpha1.AnnotationIsDefaultClass: "true"}
+		}))
+		w.pass(0)
+		if got := w.bundle().Spec.ProvisionerClassName; got != "plain" {
+			t.Errorf("class %q", got)
+		}
+		w.onlyPod()
+	})
+}
+
+func TestDefaultClass(t *testing.T) {
+	class := func(name string, age time.Duration, isDefault string) *v1alpha1.ProvisionerClass {
+		return &v1alpha1.ProvisionerClass{ObjectMeta: metav1.ObjectMeta{
+			Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age)),
+			Annotations: map[string]string{v1alpha1.AnnotationIsDefaultClass: isDefault},
+		}}
+	}
+	for name, test := range map[string]struct {
+		classes []*v1alpha1.ProvisionerClass
+		want    string
+	}{
+		"none":      {},
+		"no answer": {classes: []*v1alpha1.ProvisionerClass{class("a", 0, ""), class("b", 0, "false")}},
+		"newest":    {classes: []*v1alpha1.ProvisionerClass{class("a", time.Hour, "true"), class("b", time.Minute, "true"), class("c", time.Hour, "true")}, want: "b"},
+		"by name":   {classes: []*v1alpha1.ProvisionerClass{class("b", 0, "true"), class("a", 0, "true")}, want: "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if c := defaultClass(test.classes); c != nil {
+				got = c.Name
+			}
+			if got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestForeignProvisionerIsLeftAlone(t *testing.T) {
+	inWorld(t, started(testBundle(), changedClass(func(c *v1alpha1.ProvisionerClass) { c.Provisioner = "example.com/own" })), func(w *world) {
+		w.start()
+		w.expect(metav1.ConditionUnknown, conditions.ReasonWaitingForProvisioner, "example.com/own")
+		if got := w.bundle().Status.Provisioner; got != "example.com/own" {
+			t.Errorf("provisioner %q", got)
+		}
+		w.edit(func(b *v1alpha1.Bundle) {
+			conditions.SetProgress(&b.Status.Conditions, 1, metav1.ConditionFalse, "TheirReason", "their words")
+		})
+		writes := w.writes()
+		w.pass(time.Hour)
+		w.edit(func(b *v1alpha1.Bundle) { b.Labels = map[string]string{"a": "b"} })
+		w.expect(metav1.ConditionFalse, "TheirReason")
+		if w.writes() != writes || len(w.pods()) != 0 {
+			t.Errorf("%d writes, %d pods", w.writes()-writes, len(w.pods()))
+		}
+	})
+}
+
+func TestUploadWaits(t *testing.T) {
+	inWorld(t, started(testClass(), changedBundle(func(b *v1alpha1.Bundle) {
+		b.Spec.Source = v1alpha1.BundleSource{Type: v1alpha1.SourceTypeUpload, Upload: &v1alpha1.UploadSource{}}
+	})), func(w *world) {
+		w.start()
+		w.expect(metav1.ConditionUnknown, conditions.ReasonWaitingForUpload)
+		w.commit()
+		w.pass(0)
+		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		w.edit(func(b *v1alpha1.Bundle) { b.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		if got := w.bundle().Status.LastHandledRetry; got != "1" || len(w.pods()) != 0 {
+			t.Errorf("lastHandledRetry %q, %d pods", got, len(w.pods()))
+		}
+	})
+}
+
+func TestSuspendEndsTheAttempt(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		w.onlyPod()
+		w.edit(func(b *v1alpha1.Bundle) { b.Spec.Suspend = true })
+		w.expect(metav1.ConditionUnknown, conditions.ReasonSuspended)
+		if u := w.bundle().Status.Unpack; open(u) || len(w.pods()) != 0 {
+			t.Errorf("attempt %+v, %d pods", u, len(w.pods()))
+		}
+		w.pass(time.Hour)
+		if len(w.pods()) != 0 {
+			t.Error("a suspended bundle got a pod")
+		}
+		w.edit(func(b *v1alpha1.Bundle) { b.Spec.Suspend = false })
+		w.onlyPod()
+	})
+}
+
+func TestLostContentComesFromThePinnedDigest(t *testing.T) {
+	inWorld(t, started(testClass(), changedBundle(func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Reference = "registry.example/app:v1" })), func(w *world) {
+		w.start()
+		if got := pod.ResolvedReference(w.onlyPod(), "registry.example/app:v1"); got != "" {
+			t.Errorf("the first attempt takes %s", got)
+		}
+		w.commit()
+		w.pass(0)
+		w.edit(func(b *v1alpha1.Bundle) {
+			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, conditions.ReasonContentLost, "lost")
+		})
+		if got := pod.ResolvedReference(w.onlyPod(), "registry.example/app:v1"); got != testImage {
+			t.Errorf("the second attempt takes %q", got)
+		}
+		w.commit()
+		w.pass(0)
+		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		if len(w.pods()) != 0 {
+			t.Error("the pod is left")
+		}
+	})
+}
+
+func TestAutoFollowsTheVersionOfTheCluster(t *testing.T) {
+	for minor, want := range map[string]v1alpha1.UnpackMode{"34": v1alpha1.UnpackModeImageCopy, "35": v1alpha1.UnpackModeImageVolume, "36+": v1alpha1.UnpackModeImageVolume} {
+		t.Run(minor, func(t *testing.T) {
+			inWorld(t, started(testClass(), changedBundle(func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Path = "/manifests" })), func(w *world) {
+				w.kube.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion.Minor = minor
+				w.start()
+				if got := w.bundle().Status.Unpack.Mode; got != want {
+					t.Errorf("mode %s, want %s", got, want)
+				}
+			})
+		})
+	}
+}
+
+func TestPanicIsShownOnTheBundle(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		panicking := true
+		w.config.Server = func() pod.Endpoint {
+			if panicking {
+				panic("out of cheese")
+			}
+			return pod.Endpoint{URL: "https://10.96.0.7:443"}
+		}
+		w.start()
+		w.expect(metav1.ConditionUnknown, ReasonInternalError)
+		panicking = false
+		w.pass(2 * longestRetry)
+		w.onlyPod()
+	})
+}
+
+func TestEventsTellOfPhasesAndFailures(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		w.podSays(exited(1, `{"reason":"UploadFailed","message":"100% of nothing"}`))
+		w.pass(6 * time.Second)
+		w.commit()
+		w.pass(time.Second)
+		notes := map[string]string{}
+		for _, action := range w.kube.Actions() {
+			if create, ok := action.(clienttesting.CreateActionImpl); ok && action.GetResource().Resource == "events" {
+				text := describeEvent(t, create.GetObject())
+				notes[strings.Fields(text)[1]] += text + "\n"
+			}
+		}
+		for reason, words := range map[string]string{
+			conditions.ReasonUnpacking:  "Normal Unpacking Unpacking: attempt 1 is running",
+			contract.ReasonUploadFailed: "Warning UploadFailed attempt 1 failed: 100% of nothing",
+			conditions.ReasonUnpacked:   "Normal Unpacked Unpacked: content " + testDigest,
+		} {
+			if !strings.Contains(notes[reason], words) {
+				t.Errorf("no event %q among %q", words, notes)
+			}
+		}
+	})
+}
+
+func TestOnlyTheHolderOfTheLeaseWorks(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		w.onlyPod()
+		w.stop()
+		lease, err := w.kube.CoordinationV1().Leases("rukpak-system").Get(t.Context(), LeaseName, metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
+			t.Errorf("lease %+v, %v", lease, err)
+		}
+		holder, seconds, now := "somebody-else", int32(3600), metav1.NowMicro()
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &holder, &seconds, &now
+		if _, err := w.kube.CoordinationV1().Leases("rukpak-system").Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		w.edit(func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Path = "/manifests" })
+		w.pass(time.Minute)
+		if u := w.bundle().Status.Unpack; u.Generation != 1 {
+			t.Errorf("attempt %+v without the lease", u)
+		}
+	})
+}
+
+// standalone takes the cluster away.
+func standalone(w *world, p *puller) {
+	w.config.Kube, w.config.Direct, w.config.AllowDirect = nil, p, true
+}
+
+func TestDirect(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		p := &puller{content: "the content"}
+		standalone(w, p)
+		got := ""
+		w.put = func(body []byte) error { got = string(body); return nil }
+		w.start()
+		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		u := w.bundle().Status.Unpack
+		if got != "the content" || u.Mode != v1alpha1.UnpackModeDirect || u.PodName != "" || u.ResolvedReference != testImage {
+			t.Errorf("content %q, attempt %+v", got, u)
+		}
+	})
+}
+
+func TestDirectFailures(t *testing.T) {
+	for name, test := range map[string]struct {
+		resolve error
+		put     error
+		reason  string
+		final   bool
+	}{
+		"not found":   {resolve: image.ErrNotFound, reason: pod.ReasonImageNotFound},
+		"unreachable": {resolve: image.ErrUnreachable, reason: pod.ReasonRegistryUnreachable},
+		"invalid":     {resolve: image.ErrInvalidReference, reason: pod.ReasonInvalidImageReference, final: true},
+		"other":       {resolve: errors.New("odd"), reason: pod.ReasonImagePullFailed},
+		"too large":   {put: tooLarge(), reason: contract.ReasonLimitExceeded, final: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, started(testClass(), testBundle()), func(w *world) {
+				p := &puller{resolve: test.resolve}
+				standalone(w, p)
+				w.put = func([]byte) error { return test.put }
+				w.start()
+				status := metav1.ConditionUnknown
+				if test.final {
+					status = metav1.ConditionFalse
+				}
+				w.expect(status, test.reason)
+				if w.stalled() != test.final {
+					t.Errorf("stalled %v", w.stalled())
+				}
+				p.mu.Lock()
+				p.resolve = nil
+				p.mu.Unlock()
+				w.mu.Lock()
+				w.put = nil
+				w.mu.Unlock()
+				w.edit(func(b *v1alpha1.Bundle) { b.Annotations = map[string]string{v1alpha1.AnnotationRetry: "now"} })
+				w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+			})
+		})
+	}
+}
+
+func TestDirectGoesOnAfterARestartAndStopsWhenSuperseded(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		p := &puller{block: make(chan struct{})}
+		standalone(w, p)
+		w.start()
+		nonce := w.bundle().Status.Unpack.Nonce
+		w.stop()
+		if u := w.bundle().Status.Unpack; !open(u) || u.Failures != 0 {
+			t.Fatalf("a shutdown ended the attempt: %+v", u)
+		}
+		w.start()
+		if u := w.bundle().Status.Unpack; u.Nonce != nonce || p.packs != 2 {
+			t.Errorf("attempt %+v, %d pulls", u, p.packs)
+		}
+		w.edit(func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Path = "/other" })
+		if u := w.bundle().Status.Unpack; u.Nonce == nonce || p.packs != 3 || u.Failures != 0 {
+			t.Errorf("attempt %+v, %d pulls", u, p.packs)
+		}
+		close(p.block)
+		w.pass(0)
+		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+	})
+}
+
+func TestDirectDeadline(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		standalone(w, &puller{block: make(chan struct{})})
+		w.start()
+		w.pass(601 * time.Second)
+		w.expect(metav1.ConditionUnknown, pod.ReasonDeadlineExceeded, "attempt 1 failed")
+	})
+}
+
+func TestClusterModesNeedACluster(t *testing.T) {
+	inWorld(t, started(testBundle(), changedClass(func(c *v1alpha1.ProvisionerClass) { c.Unpack.Mode = v1alpha1.UnpackModeImageVolume })), func(w *world) {
+		standalone(w, &puller{})
+		w.start()
+		w.expect(metav1.ConditionFalse, ReasonModeNotAllowed, "ImageVolume")
+	})
+}
+
+func TestNewNamesWhatIsMissing(t *testing.T) {
+	w := newWorld(t)
+	for name, change := range map[string]func(*Config){
+		"bundles":  func(c *Config) { c.Bundles = nil },
+		"Direct":   func(c *Config) { c.Kube = nil },
+		"puller":   func(c *Config) { c.AllowDirect = true },
+		"image":    func(c *Config) { c.Image = "" },
+		"key":      func(c *Config) { c.Key = []byte("short") },
+		"identity": func(c *Config) { c.Identity = "" },
+	} {
+		config := w.config
+		change(&config)
+		if _, err := New(config); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func tooLarge() error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 413, Reason: metav1.StatusReasonRequestEntityTooLarge, Message: "larger than 1 byte"}}
+}
+
+func describeEvent(t *testing.T, obj runtime.Object) string {
+	t.Helper()
+	e, ok := obj.(*eventsv1.Event)
+	if !ok {
+		t.Fatalf("unexpected %T", obj)
+	}
+	return e.Type + " " + e.Reason + " " + e.Note
+}
