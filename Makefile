@@ -10,7 +10,6 @@ BIN := $(CURDIR)/_output/bin
 RESULTS := $(CURDIR)/_output/results
 IMAGE := $(CURDIR)/_output/image/rukpak-apiserver
 GOTESTSUM := go tool -modfile=hack/tools/go.mod gotestsum --format pkgname
-STATICCHECK := go tool -modfile=hack/tools/go.mod staticcheck
 LDFLAGS := -s -w
 # Where the scripts of hack/cluster keep the local cluster.
 CLUSTER := $(or $(RUKPAK_CLUSTER_DIR),$(CURDIR)/_output/cluster)
@@ -49,6 +48,7 @@ test: unit integration ## Run the unit and the integration tests
 .PHONY: unit
 unit: ## Run the tests that need nothing but Go
 	$(call gotestsum,unit,,./pkg/... ./cmd/...)
+	$(call gotestsum,failpoints,-tags failpoints,./pkg/content/... ./pkg/failpoint/...)
 
 .PHONY: integration
 integration: kube-binaries ## Run the tests behind a real kube-apiserver (builds it: 15 minutes the first time)
@@ -86,11 +86,6 @@ generate: ## Generate code, clients and OpenAPI models anew
 .PHONY: verify
 verify: ## Fail when anything generated is stale, unformatted, or fails vet or staticcheck
 	hack/verify.sh
-
-.PHONY: lint
-lint: ## Run vet and staticcheck
-	go vet ./...
-	$(STATICCHECK) ./...
 
 .PHONY: image
 image: build ## Build the container image, without Docker, into _output/image

@@ -12,7 +12,6 @@ import (
 	"os"
 	"time"
 
-	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/unpack/contract"
 )
 
@@ -75,18 +74,16 @@ func (f *failure) report() contract.Report {
 
 // packFailure tells what an error of tarball.Pack means.
 func packFailure(err error) *failure {
-	if limit, ok := errors.AsType[*tarball.LimitError](err); ok {
-		return &failure{reason: contract.ReasonLimitExceeded, err: limit}
+	f := &failure{reason: contract.PackReason(err), err: err}
+	switch {
+	case f.reason == "":
+		f.reason = contract.ReasonContentUnreadable
+	case errors.Is(err, fs.ErrPermission):
+		f.err = fmt.Errorf("%w; user %d reads the files: unpack.podTemplate.runAsUser of the class chooses another", err, os.Getuid())
+	case errors.Is(err, fs.ErrNotExist):
+		f.err = fmt.Errorf("the image has no such path: %w", err)
 	}
-	if errors.Is(err, fs.ErrPermission) {
-		return &failure{reason: contract.ReasonContentUnreadable, err: fmt.Errorf(
-			"%w; user %d reads the files: unpack.podTemplate.runAsUser of the class chooses another", err, os.Getuid())}
-	}
-	entry, ok := errors.AsType[*tarball.EntryError](err)
-	if ok && (entry.Err == nil || errors.Is(err, fs.ErrNotExist)) {
-		return &failure{reason: contract.ReasonContentRefused, err: err}
-	}
-	return &failure{reason: contract.ReasonContentUnreadable, err: err}
+	return f
 }
 
 // terminationLog returns a function that replaces the content of the file, and

@@ -244,6 +244,7 @@ func TestRunRefusesBadContent(t *testing.T) {
 			}
 		}, contract.ReasonContentRefused, "leak"},
 		"no such path":   {func(_ *testing.T, h *harness, _ string) { h.env[contract.EnvPath] = "/absent" }, contract.ReasonContentRefused, "absent"},
+		"path is a file": {func(_ *testing.T, h *harness, _ string) { h.env[contract.EnvPath] = "/manifests/a.yaml" }, contract.ReasonContentRefused, "not a directory"},
 		"too many files": {func(_ *testing.T, h *harness, _ string) { h.env[contract.EnvFiles] = "1" }, contract.ReasonLimitExceeded, "more than 1 files"},
 		"no such root":   {func(_ *testing.T, h *harness, _ string) { h.env[contract.EnvRoot] = "/nonexistent/root" }, contract.ReasonContentUnreadable, "nonexistent"},
 	} {
@@ -264,7 +265,7 @@ func TestRunRefusesBadContent(t *testing.T) {
 }
 
 func TestUnreadableFileNamesTheRemedy(t *testing.T) {
-	f := packFailure(&tarball.EntryError{Entry: "secret", Reason: "cannot be read", Err: os.ErrPermission})
+	f := packFailure(&tarball.EntryError{Entry: "secret", Reason: "cannot be read", Err: &os.PathError{Op: "open", Path: "secret", Err: os.ErrPermission}})
 	if f.retry || f.reason != contract.ReasonContentUnreadable ||
 		!strings.Contains(f.Error(), `"secret"`) || !strings.Contains(f.Error(), "runAsUser") {
 		t.Errorf("%s: %v", f.reason, f)

@@ -76,7 +76,7 @@ remember_machine() {
 make_bridge() {
   sysctl -qw net.ipv4.ip_forward=1
   ip link show "$BRIDGE" >/dev/null 2>&1 || ip link add "$BRIDGE" type bridge
-  ip addr show dev "$BRIDGE" | grep -qF "$NODE_IP/" || ip addr add "$NODE_IP/24" dev "$BRIDGE"
+  [[ $(ip addr show dev "$BRIDGE") == *" $NODE_IP/"* ]] || ip addr add "$NODE_IP/24" dev "$BRIDGE"
   ip link set "$BRIDGE" up
 }
 

@@ -75,13 +75,15 @@ func New(config *genericapiserver.RecommendedConfig, extra content.Config) (*Ser
 	if err != nil {
 		return nil, err
 	}
-	bundles, err := bundle.NewStorage(Scheme, config.RESTOptionsGetter)
+	var subresource *content.REST
+	bundles, err := bundle.NewStorage(Scheme, config.RESTOptionsGetter, func(b *rukpak.Bundle) { subresource.Release(b) })
 	if err != nil {
 		return nil, err
 	}
 	attempts.bundles.Store(bundles)
 	extra.Bundles, extra.Classes = bundles, classes
-	s := &Server{Generic: generic, Bundles: bundles, Classes: classes, Content: content.NewREST(extra)}
+	subresource = content.NewREST(extra)
+	s := &Server{Generic: generic, Bundles: bundles, Classes: classes, Content: subresource}
 
 	group := genericapiserver.NewDefaultAPIGroupInfo(rukpak.GroupName, Scheme, metav1.ParameterCodec, Codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{

@@ -36,8 +36,8 @@ import (
 // runs out the error is ErrNoSpace.
 type Store interface {
 	// Create begins a blob. Nothing of it can be seen before Commit, and nothing of it is
-	// left when the process ends before. ctx bounds the whole writing: once it is done,
-	// Write and Commit fail. The caller ends every Writer with Commit or Abort.
+	// left when the process ends before. ctx bounds the writing: once it is done, Write
+	// fails. Commit has a context of its own. The caller ends every Writer with Commit or Abort.
 	Create(ctx context.Context) (Writer, error)
 
 	// Open reads length bytes of a blob from offset; a negative length, or one that goes
@@ -73,7 +73,9 @@ type Writer interface {
 	Digest() string
 
 	// Commit makes the blob visible and lasting: when it returns nil, the blob survives the
-	// loss of power. The bytes written must have the digest, else ErrDigestMismatch.
+	// loss of power. The bytes written must have the digest, else ErrDigestMismatch; after
+	// a Write that failed it returns the error of that. It does not depend on the context of
+	// Create: a client that leaves after its last byte need not undo the work.
 	// The bytes take the place of a blob of the same digest, in one step; Commit never
 	// leaves them out because they seem to be there, so a blob that Delete removed before
 	// Commit was called is there after it.

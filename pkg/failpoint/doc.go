@@ -21,20 +21,28 @@ package failpoint
 
 import "slices"
 
-// names holds every point of the program, in the order of the work. A test
-// compares it with the source.
+// names holds every point of the program, in the order of the work. A new point is
+// entered here; a test compares the list with the source.
 var names = []string{
+	"unpack/after-attempt-write",
+	"unpack/after-pod-create",
+	"unpack/after-uid-write",
 	"content/after-create",
 	"content/after-write",
+	"content/after-upload",
+	"reference/after-add",
+	"content/after-reference",
 	"content/before-rename",
 	"content/after-rename",
 	"content/after-dirsync",
-	"content/after-delete",
-	"reference/after-add",
+	"content/after-blob",
+	"content/after-status",
+	"unpack/after-pod-delete",
 	"collect/after-live",
 	"collect/after-remove-record",
 	"collect/after-mark",
 	"collect/after-deleting",
+	"content/after-delete",
 	"collect/after-delete",
 	"collect/after-unmark",
 }

@@ -25,13 +25,13 @@ func TestMain(m *testing.M) {
 func TestParse(t *testing.T) {
 	for _, tc := range []struct {
 		text string
-		want map[string]point
+		want map[string]*point
 		bad  bool
 	}{
-		{text: "", want: map[string]point{}},
-		{text: "content/after-write=exit@3; collect/after-mark=sleep(100ms);", want: map[string]point{
+		{text: "", want: map[string]*point{}},
+		{text: "content/after-write=exit@3; collect/after-mark=sleep(100ms);", want: map[string]*point{
 			"content/after-write": {kind: "exit", at: 3}, "collect/after-mark": {kind: "sleep", wait: 100 * time.Millisecond}}},
-		{text: "content/after-write=panic", want: map[string]point{"content/after-write": {kind: "panic"}}},
+		{text: "content/after-write=panic", want: map[string]*point{"content/after-write": {kind: "panic"}}},
 		{text: "content/after-write", bad: true},
 		{text: "content/after-wrote=exit", bad: true},
 		{text: "content/after-write=exit@0", bad: true},

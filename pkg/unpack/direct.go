@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"runtime/debug"
 	"sync"
@@ -40,7 +39,8 @@ type direct struct {
 type pull struct {
 	nonce  string
 	cancel context.CancelFunc
-	// verdict is valid when done is closed. It is nil when the server took the content.
+	// verdict is valid when done is closed, which it is not after a cancellation. It
+	// is nil when the server took the content.
 	verdict *verdict
 	done    chan struct{}
 }
@@ -79,10 +79,13 @@ func (w *work) startPull(ctx context.Context, left time.Duration) {
 		path: w.bundle.Spec.Source.Image.Path, limits: pod.Limits(w.class),
 	}
 	w.direct.start(w.name, p, func() {
-		defer w.queue.Add(w.name)
-		defer close(p.done)
 		defer cancel()
 		p.verdict = job.guarded(ctx)
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return // nobody wants to know any more
+		}
+		close(p.done)
+		w.queue.Add(w.name)
 	})
 }
 
@@ -252,11 +255,8 @@ func directReason(err error) string {
 			return known.reason
 		}
 	}
-	if _, ok := errors.AsType[*tarball.LimitError](err); ok {
-		return contract.ReasonLimitExceeded
-	}
-	if entry, ok := errors.AsType[*tarball.EntryError](err); ok && (entry.Err == nil || errors.Is(err, fs.ErrNotExist)) {
-		return contract.ReasonContentRefused
+	if reason := contract.PackReason(err); reason != "" {
+		return reason
 	}
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		switch status.Status().Code {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,7 +30,6 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned/fake"
-	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
@@ -208,7 +208,8 @@ func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.cancel, w.done = cancel, make(chan error, 1)
 	go func() { w.done <- r.Run(ctx) }()
-	synctest.Wait()
+	// The wait for the first fill of the caches looks every tenth of a second.
+	w.pass(200 * time.Millisecond)
 }
 
 // stop ends the reconciler as a shutdown does.
@@ -245,7 +246,7 @@ func (w *world) edit(change func(b *v1alpha1.Bundle)) {
 	b := w.bundle()
 	before := b.DeepCopy()
 	change(b)
-	if fmt.Sprint(before.Spec) != fmt.Sprint(b.Spec) {
+	if !equality.Semantic.DeepEqual(before.Spec, b.Spec) {
 		b.Generation++
 		conditions.Begin(&b.Status.Conditions, b.Generation)
 	}
@@ -395,35 +396,4 @@ func exited(code int32, message string) corev1.PodStatus {
 	return corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
 		Name: pod.ContainerUnpack, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}},
 	}}}
-}
-
-// puller is a registry of one image.
-type puller struct {
-	mu      sync.Mutex
-	resolve error
-	block   chan struct{} // when set, Pack waits for it
-	content string
-	packs   int
-}
-
-func (p *puller) Resolve(ctx context.Context, _ string) (string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return testImage, p.resolve
-}
-
-func (p *puller) Pack(ctx context.Context, _, _ string, w io.Writer, _ tarball.Limits, _ string) (tarball.Summary, error) {
-	p.mu.Lock()
-	p.packs++
-	block, content := p.block, p.content
-	p.mu.Unlock()
-	if block != nil {
-		select {
-		case <-block:
-		case <-ctx.Done():
-			return tarball.Summary{}, context.Cause(ctx)
-		}
-	}
-	_, err := io.WriteString(w, content)
-	return tarball.Summary{}, err
 }

@@ -248,6 +248,9 @@ func (t *term) next(ctx context.Context) bool {
 		return false
 	}
 	defer t.queue.Done(name)
+	if ctx.Err() != nil {
+		return true // until the queue is empty
+	}
 	after, err := t.guarded(ctx, name)
 	logger := klog.FromContext(ctx)
 	switch {

@@ -26,6 +26,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/apiserver"
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/content/filesystem"
 	"rukpak.io/apiserver/pkg/content/reference"
 	clientset "rukpak.io/apiserver/pkg/generated/clientset/versioned"
@@ -46,6 +47,8 @@ type process struct {
 	loopback   clientset.Interface
 	informers  informers.SharedInformerFactory
 	server     *apiserver.Server
+	collector  *collect.Collector
+	recheck    chan struct{} // asks for a look at the stored content of all bundles
 	closeStack []func()
 }
 
@@ -53,7 +56,7 @@ type process struct {
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := &process{Options: o}
+	p := &process{Options: o, recheck: make(chan struct{}, 1)}
 	defer p.close()
 	for _, step := range []func(context.Context, context.CancelCauseFunc) error{
 		p.openStorage, p.applyOptions, p.assemble, p.addHooks,
@@ -106,12 +109,18 @@ func (p *process) scratch() string { return filepath.Join(p.DataDir, "scratch") 
 
 // assemble makes the server and what works beside it.
 func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
+	collector, err := p.newCollector()
+	if err != nil {
+		return err
+	}
+	p.collector = collector
 	server, err := apiserver.New(p.config, subresource.Config{
 		References:    p.records,
 		Stores:        map[string]content.Store{v1alpha1.DefaultStore: p.store},
 		Resolve:       p.resolver(),
 		Scratch:       p.scratch(),
 		CommitTimeout: min(time.Minute, p.Collect.Grace/2),
+		Released:      collector.Trigger,
 		Now:           time.Now,
 	})
 	if err != nil {

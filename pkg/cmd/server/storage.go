@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -80,48 +81,64 @@ func (p *process) checkEtcd(req *http.Request) error {
 	return err
 }
 
-// checkContent makes the condition ContentAvailable of every bundle follow what the store has, once
-// after the start: a store that was emptied while nobody looked must not be called full.
+// checkContent makes the condition ContentAvailable of every bundle follow what the store has: after the
+// start, since a store may have been emptied while nobody looked, and whenever the collector misses something.
 func (p *process) checkContent(ctx context.Context) error {
+	p.requestCheck()
 	for {
-		bundles, err := p.server.Bundles.List(ctx)
-		if err == nil {
-			for i := range bundles {
-				p.server.Content.CheckStored(ctx, &bundles[i])
-			}
-			return nil
-		}
-		klog.FromContext(ctx).V(2).Info("Cannot list bundles yet", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(time.Second):
+		case <-p.recheck:
+		}
+		bundles, err := p.server.Bundles.List(ctx)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Cannot list bundles yet", "err", err)
+			time.AfterFunc(time.Second, p.requestCheck)
+			continue
+		}
+		for i := range bundles {
+			p.server.Content.CheckStored(ctx, &bundles[i])
 		}
 	}
 }
 
-// runCollector removes content that no bundle has any more, until ctx ends.
-func (p *process) runCollector(ctx context.Context) error {
-	c, err := collect.New(collect.Config{
-		StoreName: v1alpha1.DefaultStore, Store: p.store, Records: p.records, Live: p.live, Now: time.Now,
-		Grace: p.Collect.Grace, Hold: holdTime, HoldAbove: holdAbove,
-		Observe: func(r collect.Report, err error) {
-			log := klog.FromContext(ctx)
-			for _, e := range append(r.Errors, err) {
-				if e != nil && ctx.Err() == nil {
-					log.Error(e, "Collecting content met a problem")
-				}
-			}
-			if r.RemovedRefs+r.DeletedBlobs > 0 {
-				log.Info("Collected content", "records", r.RemovedRefs, "blobs", r.DeletedBlobs, "bytes", r.DeletedBytes)
-			}
-		},
-	})
-	if err != nil {
-		return err
+// requestCheck asks for a look at the stored content of all bundles, soon.
+func (p *process) requestCheck() {
+	select {
+	case p.recheck <- struct{}{}:
+	default: // one is asked for already
 	}
-	c.Run(ctx, p.Collect.Interval)
-	return nil
+}
+
+// newCollector makes the collector, which removes content that no bundle has any more.
+func (p *process) newCollector() (*collect.Collector, error) {
+	return collect.New(collect.Config{
+		StoreName: v1alpha1.DefaultStore, Store: p.store, Records: p.records, Live: p.live, Now: time.Now,
+		Grace: p.Collect.Grace, Hold: holdTime, HoldAbove: holdAbove, Observe: p.observeCollector,
+	})
+}
+
+// observeCollector tells what the collector did and saw. Content that bundles name and that is gone is
+// said to be so in their status.
+func (p *process) observeCollector(r collect.Report, err error) {
+	log := klog.Background()
+	for _, e := range append(r.Errors, err) {
+		if e != nil && !errors.Is(e, context.Canceled) {
+			log.Error(e, "Collecting content met a problem")
+		}
+	}
+	if r.RemovedRefs+r.DeletedBlobs > 0 {
+		log.Info("Collected content", "records", r.RemovedRefs, "blobs", r.DeletedBlobs, "bytes", r.DeletedBytes)
+	}
+	if len(r.Missing) > 0 {
+		p.requestCheck()
+	}
+}
+
+// runCollector collects until ctx ends.
+func (p *process) runCollector(ctx context.Context) error {
+	return p.collector.Run(ctx, p.Collect.Interval)
 }
 
 // live lists which content the bundles name.

@@ -265,19 +265,36 @@ func testContext(t *testing.T, p place) {
 	other := Blob{Seed: 2, Size: 10}
 	wantError(t, "commit", create(t, p, other.Bytes(t)).Commit(done, other.Digest()), context.Canceled)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	w, err := p.Create(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	_, err = w.Write([]byte("text"))
-	wantError(t, "write", err, context.Canceled)
-	wantError(t, "commit of a cancelled writer", w.Commit(t.Context(), w.Digest()), context.Canceled)
-
 	wantAbsent(t, p, other.Digest())
 	wantContent(t, p, digest, b.Bytes(t))
 	wantBlobs(t, p, digest)
+}
+
+// testWriterContext: the context of Create bounds the writes, and not Commit.
+func testWriterContext(t *testing.T, p place) {
+	for _, more := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		w, err := p.Create(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte("text")); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if !more {
+			if err := w.Commit(t.Context(), w.Digest()); err != nil {
+				t.Errorf("commit after the last byte: %v", err)
+			}
+			wantBlobs(t, p, w.Digest())
+			continue
+		}
+		stored := w.Digest()
+		_, err = w.Write([]byte("more"))
+		wantError(t, "write", err, context.Canceled)
+		wantError(t, "commit after a failed write", w.Commit(t.Context(), w.Digest()), context.Canceled)
+		wantBlobs(t, p, stored)
+	}
 }
 
 func testSameDigest(t *testing.T, p place) {

@@ -61,6 +61,7 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"delete", testDelete},
 		{"walk", testWalk},
 		{"contexts that are done", testContext},
+		{"the context of a writer", testWriterContext},
 		{"many writers of one digest", testSameDigest},
 		{"many goroutines", testManyGoroutines},
 		{"opened again", testReopen},

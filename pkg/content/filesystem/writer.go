@@ -19,7 +19,7 @@ import (
 
 // writer is one blob on its way. file is nil when it is finished.
 type writer struct {
-	ctx   context.Context // of Create
+	ctx   context.Context // of Create; for Write
 	store *Store
 	file  *os.File
 	hash  hash.Hash
@@ -72,7 +72,7 @@ func (w *writer) Commit(ctx context.Context, digest string) error {
 
 // commit checks, syncs, renames, syncs. Until the rename, an error leaves the file to Abort.
 func (w *writer) commit(ctx context.Context, digest string) error {
-	if err := errors.Join(w.err, w.ctx.Err(), ctx.Err()); err != nil {
+	if err := errors.Join(w.err, ctx.Err()); err != nil {
 		return err
 	}
 	path, err := w.store.path(ctx, digest)

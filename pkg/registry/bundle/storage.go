@@ -30,8 +30,9 @@ type Storage struct {
 	commit *genericregistry.Store
 }
 
-// NewStorage makes the storage of bundles.
-func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (*Storage, error) {
+// NewStorage makes the storage of bundles. deleted is called with each bundle that has been deleted, by
+// the one process that did it, and not again if that ends in between.
+func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter, deleted func(*rukpak.Bundle)) (*Storage, error) {
 	s := newStrategy(scheme)
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &rukpak.Bundle{} },
@@ -44,7 +45,12 @@ func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter) (*Stor
 		DeleteStrategy:            s,
 		ResetFieldsStrategy:       s,
 		Decorator:                 decorate,
-		TableConvertor:            table{},
+		AfterDelete: func(obj runtime.Object, _ *metav1.DeleteOptions) {
+			if b, ok := obj.(*rukpak.Bundle); ok {
+				deleted(b)
+			}
+		},
+		TableConvertor: table{},
 	}
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: attributes}); err != nil {
 		return nil, err

@@ -3,8 +3,8 @@
 
 // Package contract is what the server and the program inside unpack pods,
 // rukpak-unpack, agree on: the environment that the one sets and the other
-// reads, and the report that goes back. It imports nothing beyond the standard
-// library, so that the program stays small.
+// reads, and the report that goes back. It imports the standard library and package
+// tarball alone, so that the program stays small.
 package contract
 
 import (

@@ -193,10 +193,11 @@ func failed(reason, what, detail string) Outcome {
 	return Outcome{State: Failed, Reason: reason, Message: Words(what, detail)}
 }
 
-// What changes from one message to the next although nothing has happened.
+// What changes from one message to the next although nothing has happened, or says nothing.
 var (
 	backOff   = regexp.MustCompile(`(?i)back-off [0-9hms.]+ `)
 	requestID = regexp.MustCompile(`(?i)(request ?id|trace ?id)[=: ]+"?[0-9a-z-]{8,}"?`)
+	rpcPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 	ports     = regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+|\]):(\d+)->`)
 )
 
@@ -205,6 +206,7 @@ var (
 func Words(what, detail string) string {
 	detail = backOff.ReplaceAllString(detail, "back-off ")
 	detail = requestID.ReplaceAllString(detail, "$1")
+	detail = rpcPrefix.ReplaceAllString(detail, "")
 	detail = ports.ReplaceAllString(detail, "$1->")
 	detail = strings.Join(strings.FieldsFunc(detail, func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r)

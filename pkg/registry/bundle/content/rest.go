@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
@@ -37,6 +38,7 @@ type Classes interface {
 type References interface {
 	Add(ctx context.Context, ref reference.Ref, namespace, name string) error
 	Has(ctx context.Context, ref reference.Ref) (bool, error)
+	Remove(ctx context.Context, ref reference.Ref) error
 }
 
 // Config is what the subresource works with. All of it is required.
@@ -54,7 +56,9 @@ type Config struct {
 	// CommitTimeout bounds the time from the end of an upload to the end of its
 	// commit. The collector's grace period is longer.
 	CommitTimeout time.Duration
-	Now           func() time.Time
+	// Released is called when content may have become that of nobody.
+	Released func()
+	Now      func() time.Time
 }
 
 // REST connects requests to the content of bundles.
@@ -116,6 +120,27 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 		}
 		r.get(ctx, name, o, w, req, responder)
 	}), nil
+}
+
+// Release removes the records of a bundle that was deleted, so that its content can be collected. What this does
+// not get to is found by the collector, later.
+func (r *REST) Release(b *rukpak.Bundle) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.CommitTimeout)
+	defer cancel()
+	contents := b.Status.History
+	if b.Status.Content != nil {
+		contents = append([]rukpak.ContentStatus{*b.Status.Content}, contents...)
+	}
+	for _, c := range contents {
+		for _, store := range r.storeNames {
+			ref := reference.Ref{Store: store, Digest: c.Digest, BundleUID: string(b.UID)}
+			if err := r.References.Remove(ctx, ref); err != nil {
+				klog.FromContext(ctx).Error(err, "Cannot release the content of a deleted bundle now", "bundle", klog.KObj(b), "digest", c.Digest)
+				return
+			}
+		}
+	}
+	r.Released()
 }
 
 // locate returns the store that holds a bundle's content: the one that has the record of it. A

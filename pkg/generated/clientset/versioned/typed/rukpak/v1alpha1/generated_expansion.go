@@ -5,6 +5,4 @@
 
 package v1alpha1
 
-type BundleExpansion interface{}
-
 type ProvisionerClassExpansion interface{}

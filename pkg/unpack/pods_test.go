@@ -1,0 +1,237 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package unpack
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/unpack/pod"
+)
+
+func TestFailingPullGetsSomeGrace(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		w.podSays(waiting("ErrImagePull", "a: not found"))
+		w.expect(metav1.ConditionUnknown, pod.ReasonImageNotFound, "waits", "a: not found")
+		w.pass(19 * time.Second)
+		w.podSays(waiting("ImagePullBackOff", `Back-off pulling image "a": ErrImagePull: a: not found`))
+		if !open(w.bundle().Status.Unpack) {
+			t.Fatal("given up too early")
+		}
+		w.pass(2 * time.Second)
+		w.expect(metav1.ConditionUnknown, pod.ReasonImageNotFound, "attempt 1 failed")
+	})
+}
+
+func TestMissingPullSecretIsNamed(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		p := w.onlyPod()
+		for _, reason := range []string{"Failed", "FailedToRetrieveImagePullSecret"} {
+			if err := w.kube.Tracker().Add(&corev1.Event{
+				ObjectMeta:     metav1.ObjectMeta{Namespace: "team-a", Name: strings.ToLower(reason)},
+				InvolvedObject: corev1.ObjectReference{UID: p.UID}, Type: corev1.EventTypeWarning, Reason: reason,
+				Message: "Unable to retrieve some image pull secrets (regcred)",
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.podSays(waiting("ErrImagePull", "401 Unauthorized"))
+		w.pass(21 * time.Second)
+		w.expect(metav1.ConditionUnknown, pod.ReasonPullSecretMissing, "401 Unauthorized", "(regcred)")
+	})
+}
+
+func TestQuietPodIsAskedForItsEvents(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		w.podSays(waiting("ContainerCreating", ""))
+		if err := w.kube.Tracker().Add(&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "team-a", Name: "e"},
+			InvolvedObject: corev1.ObjectReference{UID: w.onlyPod().UID}, Type: corev1.EventTypeWarning, Reason: "FailedCreatePodSandBox", Message: "no CNI",
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(16 * time.Second)
+		w.expect(metav1.ConditionUnknown, pod.ReasonContainerFailed, "FailedCreatePodSandBox: no CNI")
+	})
+}
+
+func TestRefusedPods(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for name, test := range map[string]struct {
+		err    error
+		reason string
+	}{
+		"quota":           {apierrors.NewForbidden(pods, "p", errors.New("exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1")), ReasonQuotaExceeded},
+		"service account": {apierrors.NewForbidden(pods, "p", errors.New(`error looking up service account team-a/x: serviceaccount "x" not found`)), ReasonServiceAccountMissing},
+		"pod security":    {apierrors.NewForbidden(pods, "p", errors.New(`violates PodSecurity "restricted:latest"`)), ReasonPodRefused},
+		"invalid":         {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), ReasonPodRefused},
+		"no volumes":      {apierrors.NewBadRequest("spec.volumes"), ReasonPodRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, started(testClass(), testBundle()), func(w *world) {
+				w.setRefusal(test.err)
+				w.start()
+				w.expect(metav1.ConditionUnknown, test.reason, "attempt 1 failed", "the cluster refuses the pod")
+				w.setRefusal(nil)
+				w.pass(6 * time.Second)
+				w.onlyPod()
+			})
+		})
+	}
+}
+
+func TestUnavailableClusterBurnsNoAttempt(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.setRefusal(apierrors.NewInternalError(errors.New("failed calling webhook")))
+		w.start()
+		w.expect(metav1.ConditionUnknown, ReasonPodCreationFailed, "failed calling webhook")
+		nonce := w.bundle().Status.Unpack.Nonce
+		w.pass(time.Minute)
+		w.setRefusal(nil)
+		w.pass(longestRetry + time.Second)
+		if u := w.bundle().Status.Unpack; u.Attempt != 1 || u.Nonce != nonce || u.PodUID != w.onlyPod().UID {
+			t.Errorf("attempt %+v", u)
+		}
+	})
+}
+
+func TestSquattedNameIsNotAdopted(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		squats := 0
+		w.beforeCreate = func(p *corev1.Pod) {
+			if squats++; squats > 2 {
+				return
+			}
+			squatter := p.DeepCopy()
+			squatter.UID = "squatter"
+			squatter.Annotations[v1alpha1.AnnotationAttempt] = pod.AttemptOf(w.bundle()).Proof([]byte("a key that somebody else has made"))
+			if err := w.kube.Tracker().Add(squatter); err != nil {
+				t.Error(err)
+			}
+		}
+		w.start()
+		w.pass(time.Second)
+		u := w.bundle().Status.Unpack
+		if u.Attempt != 3 || u.Failures != 2 || u.PodUID == "squatter" || u.PodUID == "" {
+			t.Errorf("attempt %+v", u)
+		}
+		left := 0
+		for _, p := range w.pods() {
+			if p.UID == "squatter" {
+				left++
+			}
+		}
+		if left != 2 {
+			t.Errorf("%d pods of somebody else are left of 2", left)
+		}
+	})
+}
+
+// TestCrashes continues from each state that a crash can leave.
+func TestCrashes(t *testing.T) {
+	attempt := func(b *v1alpha1.Bundle) {
+		b.Status.Unpack = &v1alpha1.UnpackStatus{
+			Generation: 1, Attempt: 1, Nonce: "abcdefghijklmnop", Mode: v1alpha1.UnpackModeImageVolume,
+			PodName: "app-abcdefghijklmnop", ClassUID: "class-uid", StartTime: &metav1.Time{Time: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		}
+		conditions.SetProgress(&b.Status.Conditions, 1, metav1.ConditionUnknown, conditions.ReasonUnpacking, "attempt 1 is running")
+	}
+	written := changedBundle(attempt)
+	made := pod.Build(pod.Params{Bundle: written, Class: testClass(), Key: testKey, Reference: testImage, Image: "i"})
+	made.UID = "pod-made"
+	recorded := changedBundle(func(b *v1alpha1.Bundle) { attempt(b); b.Status.Unpack.PodUID = "pod-made" })
+
+	for name, objects := range map[string][]runtime.Object{
+		"attempt written": {written},
+		"pod created":     {written, made},
+		"UID recorded":    {recorded, made},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, append(objects, testClass()), func(w *world) {
+				w.start()
+				p, u := w.onlyPod(), w.bundle().Status.Unpack
+				if u.Attempt != 1 || u.Nonce != "abcdefghijklmnop" || u.PodUID != p.UID {
+					t.Fatalf("pod %s, attempt %+v", p.UID, u)
+				}
+				if len(objects) > 1 && p.UID != "pod-made" {
+					t.Errorf("pod %s was made anew", p.UID)
+				}
+				w.commit()
+				w.pass(0)
+				if len(w.pods()) != 0 {
+					t.Error("the pod is left")
+				}
+			})
+		})
+	}
+}
+
+func TestOrphanPodsAreDeletedAtStart(t *testing.T) {
+	gone := changedBundle(func(b *v1alpha1.Bundle) {
+		b.Name, b.UID = "gone", "gone-uid"
+		b.Status.Unpack = &v1alpha1.UnpackStatus{Generation: 1, Attempt: 1, Nonce: pod.NewNonce(), PodName: "gone-pod"}
+	})
+	earlier := changedBundle(func(b *v1alpha1.Bundle) {
+		b.Status.Unpack = &v1alpha1.UnpackStatus{Generation: 1, Attempt: 7, Nonce: pod.NewNonce(), PodName: "earlier-pod"}
+	})
+	orphan := func(b *v1alpha1.Bundle) *corev1.Pod {
+		p := pod.Build(pod.Params{Bundle: b, Class: testClass(), Key: testKey, Reference: testImage, Image: "i"})
+		p.UID = types.UID(p.Name)
+		return p
+	}
+	foreign := orphan(earlier)
+	foreign.Name, foreign.Annotations = "foreign-pod", nil
+	inWorld(t, started(testClass(), testBundle(), orphan(gone), orphan(earlier), foreign), func(w *world) {
+		w.start()
+		var names []string
+		for _, p := range w.pods() {
+			if p.Name != w.bundle().Status.Unpack.PodName {
+				names = append(names, p.Name)
+			}
+		}
+		if len(names) != 1 || names[0] != "foreign-pod" {
+			t.Errorf("pods left: %v", names)
+		}
+	})
+}
+
+func TestDeletedBundleLosesItsPod(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		w.onlyPod()
+		if err := w.bundles.Tracker().Delete(group, "team-a", "app"); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(0)
+		if len(w.pods()) != 0 {
+			t.Error("the pod is left")
+		}
+	})
+}
+
+func TestDeletedPodFailsTheAttempt(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		p := w.onlyPod()
+		if err := w.kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "team-a", p.Name); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(0)
+		w.expect(metav1.ConditionUnknown, pod.ReasonPodDeleted, "attempt 1 failed")
+	})
+}
