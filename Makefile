@@ -10,7 +10,8 @@ BIN := $(CURDIR)/_output/bin
 RESULTS := $(CURDIR)/_output/results
 IMAGE := $(CURDIR)/_output/image/rukpak-apiserver
 GOTESTSUM := go tool -modfile=hack/tools/go.mod gotestsum --format pkgname
-LDFLAGS := -s -w
+VERSION ?= v0.1.0
+LDFLAGS := -s -w -X rukpak.io/apiserver/pkg/cmd/server.version=$(VERSION)
 # Where the scripts of hack/cluster keep the local cluster.
 CLUSTER := $(or $(RUKPAK_CLUSTER_DIR),$(CURDIR)/_output/cluster)
 # More for go test, as in: make unit TESTFLAGS='-run TestWriter -v'

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/union"
@@ -85,7 +85,7 @@ func New(config *genericapiserver.RecommendedConfig, extra content.Config) (*Ser
 	subresource = content.NewREST(extra)
 	s := &Server{Generic: generic, Bundles: bundles, Classes: classes, Content: subresource}
 
-	group := genericapiserver.NewDefaultAPIGroupInfo(rukpak.GroupName, Scheme, metav1.ParameterCodec, Codecs)
+	group := genericapiserver.NewDefaultAPIGroupInfo(rukpak.GroupName, Scheme, runtime.NewParameterCodec(Scheme), Codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"bundles":            bundles.Bundle,
 		"bundles/status":     bundles.Status,

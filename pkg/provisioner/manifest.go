@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -113,10 +113,10 @@ func checkMetadata(metadata any) error {
 	if given["name"] == "" && given["generateName"] == "" {
 		return errors.New("metadata: has neither name nor generateName")
 	}
-	if wrong := path.IsValidPathSegmentName(given["name"]); len(wrong) > 0 {
+	if wrong := content.IsPathSegmentName(given["name"]); len(wrong) > 0 {
 		return fmt.Errorf("metadata.name: invalid value %q: %s", given["name"], wrong[0])
 	}
-	if wrong := path.IsValidPathSegmentPrefix(given["generateName"]); len(wrong) > 0 {
+	if wrong := content.IsPathSegmentPrefix(given["generateName"]); len(wrong) > 0 {
 		return fmt.Errorf("metadata.generateName: invalid value %q: %s", given["generateName"], wrong[0])
 	}
 	if namespace := given["namespace"]; namespace != "" {

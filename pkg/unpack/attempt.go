@@ -169,6 +169,9 @@ func (w *work) fail(ctx context.Context, v verdict) (time.Duration, error) {
 	if next := w.bundle.Status.Unpack.NextAttemptTime; next != nil {
 		return max(next.Sub(w.now), time.Millisecond), nil
 	}
+	if v.atOnce {
+		return time.Millisecond, nil
+	}
 	return 0, nil
 }
 
@@ -186,19 +189,19 @@ func (w *work) end(s *v1alpha1.BundleStatus, v verdict, final bool) {
 			"nothing is tried until the bundle or its class changes, or the annotation "+v1alpha1.AnnotationRetry+" does")
 		return
 	}
-	wait := w.wait(u.Failures)
-	if v.atOnce && u.Failures <= burntAtOnce {
-		wait = 0
+	when := "at once"
+	if !v.atOnce || u.Failures > burntAtOnce {
+		next := wholeSecond(w.now.Add(w.wait(u.Failures)))
+		u.NextAttemptTime = &metav1.Time{Time: next}
+		when = "at " + next.UTC().Format(time.RFC3339)
 	}
-	next := wholeSecond(w.now.Add(wait))
-	u.NextAttemptTime = &metav1.Time{Time: next}
 	if u.Failures > w.backoffLimit() {
 		// No number and no time, so that this stays the same from failure to failure.
 		conditions.SetProgress(&s.Conditions, generation, metav1.ConditionFalse, v.reason, v.message)
 		return
 	}
 	conditions.SetProgress(&s.Conditions, generation, metav1.ConditionUnknown, v.reason,
-		fmt.Sprintf("attempt %d failed: %s; the next one begins at %s", u.Attempt, v.message, next.UTC().Format(time.RFC3339)))
+		fmt.Sprintf("attempt %d failed: %s; the next one begins %s", u.Attempt, v.message, when))
 }
 
 // wait is how long to wait after so many failures.

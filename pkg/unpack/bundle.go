@@ -104,7 +104,7 @@ func (w *work) hold(ctx context.Context) (*hold, error) {
 	}
 	class, err := w.classes.Get(name)
 	if apierrors.IsNotFound(err) {
-		return &hold{ReasonClassMissing, fmt.Sprintf("ProvisionerClass %q does not exist", name)}, nil
+		return &hold{conditions.ReasonClassMissing, fmt.Sprintf("ProvisionerClass %q does not exist", name)}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -129,9 +129,9 @@ func (w *work) chooseClass(ctx context.Context) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	class := defaultClass(classes)
+	class := v1alpha1.DefaultClass(classes)
 	if class == nil {
-		return &hold{ReasonClassMissing, "spec.provisionerClassName is empty and there is no default class: " +
+		return &hold{conditions.ReasonClassMissing, "spec.provisionerClassName is empty and there is no default class: " +
 			"name a class, or annotate one with " + v1alpha1.AnnotationIsDefaultClass + `: "true"`}, nil
 	}
 	patch, err := json.Marshal(map[string]any{
@@ -143,24 +143,6 @@ func (w *work) chooseClass(ctx context.Context) (*hold, error) {
 	}
 	_, err = w.Bundles.RukpakV1alpha1().Bundles(w.name.Namespace).Patch(ctx, w.name.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return &hold{}, err
-}
-
-// defaultClass returns the newest of the default classes, the first by name of
-// several that are equally new, or nil.
-func defaultClass(classes []*v1alpha1.ProvisionerClass) *v1alpha1.ProvisionerClass {
-	var best *v1alpha1.ProvisionerClass
-	for _, class := range classes {
-		if class.Annotations[v1alpha1.AnnotationIsDefaultClass] != "true" {
-			continue
-		}
-		switch {
-		case best == nil, best.CreationTimestamp.Before(&class.CreationTimestamp):
-			best = class
-		case class.CreationTimestamp.Equal(&best.CreationTimestamp) && class.Name < best.Name:
-			best = class
-		}
-	}
-	return best
 }
 
 // rest ends a running attempt and says why there is none. Content that is there
@@ -191,7 +173,7 @@ func ours(list []metav1.Condition) bool {
 		return true
 	}
 	switch c.Reason {
-	case conditions.ReasonPending, conditions.ReasonWaitingForProvisioner, ReasonClassMissing:
+	case conditions.ReasonPending, conditions.ReasonWaitingForProvisioner, conditions.ReasonClassMissing:
 		return true
 	}
 	return false

@@ -23,7 +23,7 @@ import (
 func TestMissingClassHeals(t *testing.T) {
 	inWorld(t, started(testBundle()), func(w *world) {
 		w.start()
-		w.expect(metav1.ConditionUnknown, ReasonClassMissing, `"plain"`)
+		w.expect(metav1.ConditionUnknown, conditions.ReasonClassMissing, `"plain"`)
 		w.create(testClass())
 		w.pass(0)
 		w.onlyPod()
@@ -31,7 +31,7 @@ func TestMissingClassHeals(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.pass(0)
-		w.expect(metav1.ConditionUnknown, ReasonClassMissing)
+		w.expect(metav1.ConditionUnknown, conditions.ReasonClassMissing)
 		if u := w.bundle().Status.Unpack; open(u) || len(w.pods()) != 0 {
 			t.Errorf("attempt %+v, %d pods", u, len(w.pods()))
 		}
@@ -44,7 +44,7 @@ func TestMissingClassHeals(t *testing.T) {
 func TestDefaultClassIsFilledInOnce(t *testing.T) {
 	inWorld(t, started(changedBundle(func(b *v1alpha1.Bundle) { b.Spec.ProvisionerClassName = "" })), func(w *world) {
 		w.start()
-		w.expect(metav1.ConditionUnknown, ReasonClassMissing, "no default class")
+		w.expect(metav1.ConditionUnknown, conditions.ReasonClassMissing, "no default class")
 		w.create(changedClass(func(c *v1alpha1.ProvisionerClass) {
 			c.Annotations = map[string]string{v1alpha1.AnnotationIsDefaultClass: "true"}
 		}))
@@ -54,34 +54,6 @@ func TestDefaultClassIsFilledInOnce(t *testing.T) {
 		}
 		w.onlyPod()
 	})
-}
-
-func TestDefaultClass(t *testing.T) {
-	class := func(name string, age time.Duration, isDefault string) *v1alpha1.ProvisionerClass {
-		return &v1alpha1.ProvisionerClass{ObjectMeta: metav1.ObjectMeta{
-			Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age)),
-			Annotations: map[string]string{v1alpha1.AnnotationIsDefaultClass: isDefault},
-		}}
-	}
-	for name, test := range map[string]struct {
-		classes []*v1alpha1.ProvisionerClass
-		want    string
-	}{
-		"none":      {},
-		"no answer": {classes: []*v1alpha1.ProvisionerClass{class("a", 0, ""), class("b", 0, "false")}},
-		"newest":    {classes: []*v1alpha1.ProvisionerClass{class("a", time.Hour, "true"), class("b", time.Minute, "true"), class("c", time.Hour, "true")}, want: "b"},
-		"by name":   {classes: []*v1alpha1.ProvisionerClass{class("b", 0, "true"), class("a", 0, "true")}, want: "a"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := ""
-			if c := defaultClass(test.classes); c != nil {
-				got = c.Name
-			}
-			if got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
-		})
-	}
 }
 
 func TestForeignProvisionerIsLeftAlone(t *testing.T) {

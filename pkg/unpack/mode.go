@@ -5,11 +5,13 @@ package unpack
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -38,6 +40,9 @@ func (w *work) mode() (v1alpha1.UnpackMode, *verdict, error) {
 		}
 		mode = auto
 	}
+	if policy := w.bundle.Spec.Source.Image.PullPolicy; !w.allows(policy) {
+		return mode, &verdict{reason: ReasonPullPolicyNotAllowed, message: fmt.Sprintf("spec.source.image.pullPolicy is %s, which the class does not allow", policy)}, nil
+	}
 	switch {
 	case mode == v1alpha1.UnpackModeDirect && !w.AllowDirect:
 		return mode, &verdict{reason: ReasonModeNotAllowed, message: "this server does not allow mode Direct, which the class asks for"}, nil
@@ -49,6 +54,15 @@ func (w *work) mode() (v1alpha1.UnpackMode, *verdict, error) {
 		}
 	}
 	return mode, nil, nil
+}
+
+// allows tells whether the class allows a pull policy. It was asked when the bundle was
+// written, but the class may have changed since.
+func (w *work) allows(policy corev1.PullPolicy) bool {
+	if policy == "" || policy == corev1.PullAlways {
+		return true
+	}
+	return w.class.Unpack != nil && slices.Contains(w.class.Unpack.AllowedPullPolicies, policy)
 }
 
 // modes knows what mode Auto means here.

@@ -6,11 +6,11 @@ package unpack
 // Reasons in status, conditions and events, beside those of package pod, package
 // contract and package conditions.
 const (
-	// ReasonClassMissing means that the ProvisionerClass does not exist, or that
-	// none is named and there is no default.
-	ReasonClassMissing = "ClassMissing"
 	// ReasonModeNotAllowed means that the class's mode cannot be had here.
 	ReasonModeNotAllowed = "ModeNotAllowed"
+	// ReasonPullPolicyNotAllowed means that the class does not allow the bundle's pull
+	// policy, or not any more.
+	ReasonPullPolicyNotAllowed = "PullPolicyNotAllowed"
 	// ReasonPathNotSupported means that the mode cannot read that path of an image.
 	ReasonPathNotSupported = "PathNotSupported"
 	// ReasonServerNotReady means that the server does not know its own address yet.

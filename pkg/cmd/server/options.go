@@ -24,7 +24,6 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/component-base/version/verflag"
 
 	"rukpak.io/apiserver/pkg/admission"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -153,7 +152,6 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	o.ServerRun.AddUniversalFlags(sets.FlagSet("generic"))
 	utilfeature.DefaultMutableFeatureGate.AddFlag(sets.FlagSet("features"))
 	logsapi.AddFlags(o.Logs, sets.FlagSet("logs"))
-	verflag.AddFlags(sets.FlagSet("global"))
 }
 
 // Complete fills in what follows from the other flags. changed tells which were given.
@@ -219,10 +217,13 @@ func NewCommand(ctx context.Context) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:          apiserver.Name,
 		Short:        "Serve the API group rukpak.io: bundles of content, read through the Kubernetes API",
+		Version:      version,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
+			if err := o.ServerRun.ComponentGlobalsRegistry.Set(); err != nil {
+				return err
+			}
 			if err := logsapi.ValidateAndApply(o.Logs, utilfeature.DefaultFeatureGate); err != nil {
 				return err
 			}

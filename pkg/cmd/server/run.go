@@ -88,9 +88,7 @@ func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFun
 	if err := os.MkdirAll(p.scratch(), 0o700); err != nil {
 		return fmt.Errorf("make the data dir: %w", err)
 	}
-	if err := p.openEtcd(ctx, cancel); err != nil {
-		return err
-	}
+	// The store comes first: it says at once that another server has the data dir, where etcd would wait.
 	store, err := filesystem.Open(filepath.Join(p.DataDir, "content"))
 	if err != nil {
 		return fmt.Errorf("open the content store: %w", err)
@@ -101,6 +99,9 @@ func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFun
 		}
 	})
 	p.store = store
+	if err := p.openEtcd(ctx, cancel); err != nil {
+		return err
+	}
 	p.records = reference.New(p.etcd, referencePrefix, time.Now)
 	return nil
 }
@@ -137,6 +138,7 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 	if err := p.ServerRun.ApplyTo(&p.config.Config); err != nil {
 		return err
 	}
+	p.config.EffectiveVersion = ownVersion{p.config.EffectiveVersion}
 	if err := p.applyIdentity(ctx); err != nil {
 		return err
 	}

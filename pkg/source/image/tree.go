@@ -102,7 +102,7 @@ func (t *tree) apply(h *tar.Header, entry int) error {
 func (t *tree) make(h *tar.Header, entry int) (*node, error) {
 	n := &node{kind: h.Typeflag, mode: h.Mode & int64(fs.ModePerm), layer: t.layer}
 	switch h.Typeflag {
-	case tar.TypeReg, tar.TypeRegA, tar.TypeGNUSparse:
+	case tar.TypeReg, tar.TypeGNUSparse:
 		n.kind = tar.TypeReg
 		n.content = &content{layer: t.layer, entry: entry}
 	case tar.TypeSymlink:

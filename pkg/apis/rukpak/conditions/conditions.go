@@ -23,6 +23,9 @@ const (
 	ReasonWaitingForUpload = "WaitingForUpload"
 	// ReasonWaitingForProvisioner means that the controller of another provisioner has yet to act.
 	ReasonWaitingForProvisioner = "WaitingForProvisioner"
+	// ReasonClassMissing means that the ProvisionerClass does not exist, or that none is
+	// named and there is no default.
+	ReasonClassMissing = "ClassMissing"
 	// ReasonSuspended means that spec.suspend is set.
 	ReasonSuspended = "Suspended"
 	// ReasonUnpacked means that the content of the current generation is there.
@@ -84,7 +87,7 @@ func Phase(conditions []metav1.Condition) v1alpha1.BundlePhase {
 		return v1alpha1.BundleUnpacked
 	}
 	switch unpacked.Reason {
-	case ReasonPending, ReasonWaitingForUpload, ReasonWaitingForProvisioner, ReasonSuspended:
+	case ReasonPending, ReasonWaitingForUpload, ReasonWaitingForProvisioner, ReasonClassMissing, ReasonSuspended:
 		return v1alpha1.BundlePending
 	}
 	return v1alpha1.BundleUnpacking

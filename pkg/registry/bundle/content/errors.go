@@ -6,6 +6,7 @@ package content
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -107,7 +108,7 @@ func refused(b *rukpak.Bundle, err error) error {
 	case errors.As(err, &entry):
 		return status(b, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error(),
 			metav1.StatusCause{Type: CauseContentRefused, Message: err.Error(), Field: entry.Entry})
-	case errors.Is(err, tarball.ErrNotTar), errors.Is(err, tarball.ErrNotCanonical):
+	case errors.Is(err, tarball.ErrNotTar), errors.Is(err, tarball.ErrNotCanonical), errors.Is(err, io.ErrUnexpectedEOF):
 		return status(b, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(),
 			metav1.StatusCause{Type: CauseContentRefused, Message: err.Error()})
 	}
