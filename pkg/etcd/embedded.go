@@ -29,6 +29,7 @@ const (
 	// maxSocketPath is the longest path of a unix socket.
 	maxSocketPath = 107
 	readyTimeout  = 60 * time.Second
+	socketName    = "etcd.sock"
 )
 
 // Embedded is a running etcd.
@@ -37,6 +38,7 @@ type Embedded struct {
 	client  *clientv3.Client
 	socket  string
 	scratch string
+	level   zap.AtomicLevel
 }
 
 // Start runs an etcd over the database in dir, which is made where it is missing, and waits until it
@@ -50,28 +52,29 @@ func Start(ctx context.Context, dir string) (_ *Embedded, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of the embedded etcd: %w", err)
 	}
-	e := &Embedded{}
+	// Whoever may enter the folder may use the socket, which asks for no credential.
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("close the folder of the embedded etcd to others: %w", err)
+	}
+	e := &Embedded{level: zap.NewAtomicLevelAt(zapcore.ErrorLevel)}
 	defer func() {
 		if err != nil {
 			e.Close()
 		}
 	}()
 	sockets := dir
-	if len(filepath.Join(dir, "peer.sock")) > maxSocketPath {
+	if len(filepath.Join(dir, socketName)) > maxSocketPath {
 		if e.scratch, err = os.MkdirTemp("", "rukpak-etcd-"); err != nil {
 			return nil, fmt.Errorf("make a folder for the socket of the embedded etcd: %w", err)
 		}
 		sockets = e.scratch
 	}
-	e.socket = filepath.Join(sockets, "etcd.sock")
-	peer := filepath.Join(sockets, "peer.sock")
-	for _, s := range []string{e.socket, peer} {
-		// A process that was killed leaves its sockets.
-		if err := os.Remove(s); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("remove the old socket of the embedded etcd: %w", err)
-		}
+	e.socket = filepath.Join(sockets, socketName)
+	// A process that was killed leaves its socket.
+	if err := os.Remove(e.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove the old socket of the embedded etcd: %w", err)
 	}
-	config, err := newConfig(dir, e.socket, peer)
+	config, err := newConfig(dir, e.socket, e.level)
 	if err != nil {
 		return nil, err
 	}
@@ -91,18 +94,22 @@ func Start(ctx context.Context, dir string) (_ *Embedded, err error) {
 	return e, nil
 }
 
-func newConfig(dir, socket, peer string) (*embed.Config, error) {
+func newConfig(dir, socket string, level zap.AtomicLevel) (*embed.Config, error) {
 	config := embed.NewConfig()
 	config.Name = "rukpak"
 	config.Dir = filepath.Join(dir, "data")
-	client, peers := url.URL{Scheme: "unix", Path: socket}, url.URL{Scheme: "unix", Path: peer}
+	client := url.URL{Scheme: "unix", Path: socket}
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peers}, []url.URL{peers}
+	// There are no peers, and nothing listens for them. Of a peer's address etcd takes the host alone for the
+	// socket, and an empty one means an abstract socket: everybody in the network namespace reaches it, and
+	// it is not closed where / is read-only.
+	config.ListenPeerUrls = nil
+	config.AdvertisePeerUrls = []url.URL{{Scheme: "unix", Host: "peer"}}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	config.QuotaBackendBytes = quotaBytes
 	config.SnapshotCount, config.SnapshotCatchUpEntries = catchUpEntries, catchUpEntries
 	log := zap.NewProductionConfig()
-	log.Level = zap.NewAtomicLevelAt(zapcore.ErrorLevel)
+	log.Level = level
 	logger, err := log.Build()
 	if err != nil {
 		return nil, fmt.Errorf("make the log of the embedded etcd: %w", err)
@@ -127,6 +134,8 @@ func (e *Embedded) Close() {
 		_ = e.client.Close()
 	}
 	if e.server != nil {
+		// It calls it an error that its listeners end.
+		e.level.SetLevel(zapcore.FatalLevel)
 		e.server.Close()
 	}
 	if e.scratch != "" {

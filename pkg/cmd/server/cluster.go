@@ -173,11 +173,7 @@ func (p *process) resolver() func(context.Context, *rukpak.Bundle) (string, erro
 		if pod.Digested(reference) {
 			return reference, nil
 		}
-		unpackPod, err := p.kube.CoreV1().Pods(b.Namespace).Get(ctx, b.Status.Unpack.PodName, metav1.GetOptions{})
-		if err != nil {
-			return "", err
-		}
-		return pod.ResolvedReference(unpackPod, reference), nil
+		return waitResolved(ctx, p.kube, b.Namespace, b.Status.Unpack.PodName, reference)
 	}
 }
 

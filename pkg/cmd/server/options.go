@@ -37,6 +37,8 @@ const (
 	referencePrefix = "/rukpak.io/content"
 	// defaultPort is one that control planes of private clusters can reach, since metrics are read there.
 	defaultPort = 10250
+	// watchTermination is how long the end of the server takes at most to end the watches.
+	watchTermination = 10 * time.Second
 	// standalonePort is one that no kubelet listens on.
 	standalonePort = 6444
 )
@@ -94,11 +96,14 @@ func NewOptions() *Options {
 	// One connection of HTTP/2 would carry all of a kube-apiserver's requests, one behind the other.
 	recommended.SecureServing.DisableHTTP2Serving = true
 	recommended.SecureServing.BindPort = defaultPort
+	run := genericoptions.NewServerRunOptions()
+	// Without it the end of the server waits a minute for watches, which never end by themselves.
+	run.ShutdownWatchTerminationGracePeriod = watchTermination
 	admission.Register(recommended.Admission.Plugins)
 	recommended.Admission.RecommendedPluginOrder = admission.Order(recommended.Admission.RecommendedPluginOrder)
 	return &Options{
 		Recommended:  recommended,
-		ServerRun:    genericoptions.NewServerRunOptions(),
+		ServerRun:    run,
 		Logs:         logs.NewOptions(),
 		DataDir:      "/var/lib/rukpak-apiserver",
 		ServiceName:  "rukpak-apiserver",

@@ -128,7 +128,7 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 		return fmt.Errorf("assemble the server: %w", err)
 	}
 	p.server = server
-	return server.Generic.AddReadyzChecks(healthz.NamedCheck("etcd-client", p.checkEtcd))
+	return nil
 }
 
 // applyOptions turns flags into the configuration of the generic server.
@@ -154,6 +154,7 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 	if p.Standalone {
 		r.Admission = nil
 	}
+	p.config.AddHealthzChecks(healthz.NamedCheck("etcd", p.checkEtcd))
 	if err := r.ApplyTo(p.config); err != nil {
 		return fmt.Errorf("apply the flags: %w", err)
 	}

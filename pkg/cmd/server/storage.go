@@ -72,8 +72,10 @@ func (p *process) openEtcd(ctx context.Context, cancel context.CancelCauseFunc) 
 	return nil
 }
 
-// checkEtcd is part of readyz and not of livez: a server that is killed because its etcd is away comes
-// back no better, and stops answering discovery, which hurts the whole cluster.
+// checkEtcd is part of healthz alone. A server that is killed because its etcd is away (livez) comes back no
+// better. One that gets no requests because of it (readyz) stops answering discovery, and an API that
+// does not answer discovery keeps every namespace of the cluster from being deleted; as it is, only
+// requests for bundles and classes fail, and say why.
 func (p *process) checkEtcd(req *http.Request) error {
 	ctx, cancel := context.WithTimeout(req.Context(), etcdCheckTimeout)
 	defer cancel()
