@@ -5,7 +5,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -56,7 +55,7 @@ func waitResolved(ctx context.Context, kube kubernetes.Interface, namespace, nam
 		}
 		return false, nil
 	})
-	if err != nil && (limited.Err() == nil || errors.Is(ctx.Err(), context.Canceled)) {
+	if err != nil && (limited.Err() == nil || ctx.Err() != nil) {
 		return "", fmt.Errorf("pod %s/%s: %w", namespace, name, err)
 	}
 	return resolved, nil
