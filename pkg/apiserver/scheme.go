@@ -6,6 +6,8 @@
 package apiserver
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,7 +21,22 @@ var (
 	Scheme = runtime.NewScheme()
 	// Codecs reads and writes them.
 	Codecs = serializer.NewCodecFactory(Scheme)
+	// Serializer is what clients can choose from.
+	Serializer runtime.NegotiatedSerializer = textSerializer{Codecs}
 )
+
+// textSerializer offers JSON and YAML alone. The types have no protobuf encoding, and a client that prefers
+// protobuf but takes JSON, as the namespace controller is, would get an error in place of JSON.
+type textSerializer struct {
+	runtime.NegotiatedSerializer
+}
+
+// SupportedMediaTypes are what objects can be read and written as.
+func (s textSerializer) SupportedMediaTypes() []runtime.SerializerInfo {
+	return slices.DeleteFunc(slices.Clone(s.NegotiatedSerializer.SupportedMediaTypes()), func(info runtime.SerializerInfo) bool {
+		return info.MediaType != runtime.ContentTypeJSON && info.MediaType != runtime.ContentTypeYAML
+	})
+}
 
 func init() {
 	install.Install(Scheme)

@@ -86,6 +86,7 @@ func New(config *genericapiserver.RecommendedConfig, extra content.Config) (*Ser
 	s := &Server{Generic: generic, Bundles: bundles, Classes: classes, Content: subresource}
 
 	group := genericapiserver.NewDefaultAPIGroupInfo(rukpak.GroupName, Scheme, runtime.NewParameterCodec(Scheme), Codecs)
+	group.NegotiatedSerializer = Serializer
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"bundles":            bundles.Bundle,
 		"bundles/status":     bundles.Status,
