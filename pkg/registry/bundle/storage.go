@@ -6,6 +6,7 @@ package bundle
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -83,7 +84,8 @@ func (s *Storage) List(ctx context.Context) ([]rukpak.Bundle, error) {
 
 // Commit changes the status of a bundle on behalf of the server itself: content, history and
 // resolved source too. change is called with a copy of the newest state, again whenever another
-// write came first; its error ends the update and is returned. The namespace is in ctx.
+// write came first; its error ends the update and is returned. The namespace is in ctx, which
+// need not be that of a request.
 func (s *Storage) Commit(ctx context.Context, name string, change func(*rukpak.Bundle) error) (*rukpak.Bundle, error) {
 	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		b, err := asBundle(old, nil)
@@ -92,6 +94,11 @@ func (s *Storage) Commit(ctx context.Context, name string, change func(*rukpak.B
 		}
 		b = b.DeepCopy()
 		return b, change(b)
+	})
+	// Declarative validation takes the version of the API from the request; the server may have none.
+	ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{
+		IsResourceRequest: true, APIGroup: v1alpha1.GroupName, APIVersion: v1alpha1.SchemeGroupVersion.Version,
+		Namespace: genericapirequest.NamespaceValue(ctx), Resource: "bundles", Subresource: "status", Name: name, Verb: "update",
 	})
 	obj, _, err := s.commit.Update(ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	return asBundle(obj, err)
@@ -112,7 +119,8 @@ func asBundle(obj runtime.Object, err error) (*rukpak.Bundle, error) {
 // is a secret of the process and passes every authorization.
 func FromLoopback(ctx context.Context) bool {
 	u, ok := genericapirequest.UserFrom(ctx)
-	return ok && u.GetName() == user.APIServerUser
+	// The name alone can be impersonated by whoever may impersonate users; the group cannot.
+	return ok && u.GetName() == user.APIServerUser && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
 // REST serves bundles.
@@ -186,8 +194,8 @@ func match(label labels.Selector, field fields.Selector) storage.SelectionPredic
 	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: attributes}
 }
 
-// decorate fills in where the contents of a bundle are read. That depends on the version of the API
-// that is read, of which there is one, so it is not stored.
+// decorate fills in where the contents of a bundle are read, which depends on the version of the API that is
+// read. A watch sends what the watch cache holds, which nobody can change, so the commit stores it too.
 func decorate(obj runtime.Object) {
 	switch o := obj.(type) {
 	case *rukpak.Bundle:

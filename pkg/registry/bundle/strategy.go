@@ -184,4 +184,5 @@ func (commitStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	b.Spec = o.Spec
 	metav1.ResetObjectMetaForStatus(&b.ObjectMeta, &o.ObjectMeta)
 	b.Status.Phase = rukpak.BundlePhase(conditions.Phase(b.Status.Conditions))
+	setURIs(b)
 }
