@@ -17,6 +17,11 @@
 // Without it every hit acts. A name that Names does not list, or an action that
 // is not in this list, ends the process at the first hit with a message: a
 // misspelt point would make a crash test pass without a crash.
+//
+// A value that begins with @ names a file that holds such a text instead. It need
+// not be there; it is read at every hit, so that it can come while the process
+// runs, and removed before an action is taken, so that the process that comes after
+// a crash does not crash again.
 package failpoint
 
 import "slices"

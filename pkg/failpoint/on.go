@@ -8,6 +8,7 @@ package failpoint
 import (
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -17,17 +18,26 @@ import (
 const Enabled = true
 
 // environment is read once, at the first hit: nothing of it changes in a process.
-var environment = sync.OnceValue(func() *plan {
-	p, err := parse(os.Getenv("RUKPAK_FAILPOINTS"))
+var environment = sync.OnceValue(func() interface{ hit(string, func()) } {
+	text := os.Getenv("RUKPAK_FAILPOINTS")
+	if path, ok := strings.CutPrefix(text, "@"); ok {
+		return &armed{path: path}
+	}
+	p, err := parse(text)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "RUKPAK_FAILPOINTS: %v\n", err)
-		os.Exit(2)
+		fail(err)
 	}
 	return p
 })
 
 // Hit does what RUKPAK_FAILPOINTS says for this point.
 func Hit(name string) { environment().hit(name, kill) }
+
+// fail ends this process with a message.
+func fail(err error) {
+	fmt.Fprintf(os.Stderr, "RUKPAK_FAILPOINTS: %v\n", err)
+	os.Exit(2)
+}
 
 // kill ends this process as SIGKILL does: no deferred function, no flush.
 func kill() {

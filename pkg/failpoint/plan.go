@@ -75,13 +75,24 @@ func parseAction(action string) (*point, error) {
 
 // hit counts one hit of the point and acts; kill is called for exit.
 func (p *plan) hit(name string, kill func()) {
+	if pt := p.due(name); pt != nil {
+		pt.act(name, kill)
+	}
+}
+
+// due counts one hit of a point and returns it if it is to act now.
+func (p *plan) due(name string) *point {
 	pt := p.points[name]
 	if pt == nil {
-		return
+		return nil
 	}
 	if n := pt.hits.Add(1); pt.at != 0 && n != pt.at {
-		return
+		return nil
 	}
+	return pt
+}
+
+func (pt *point) act(name string, kill func()) {
 	switch pt.kind {
 	case "exit":
 		kill()

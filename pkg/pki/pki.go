@@ -76,9 +76,13 @@ func LoadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	return &Authority{CertPEM: certPEM, KeyPEM: keyPEM, cert: cert, key: key}, nil
 }
 
-// Serving makes a certificate for a server of these names and addresses.
+// Serving makes a certificate for a server of these names and addresses, of which there is at least one.
 func (a *Authority) Serving(names []string, addresses []net.IP, validity time.Duration) (certPEM, keyPEM []byte, err error) {
-	return a.issue(pkix.Name{CommonName: names[0]}, validity, func(t *x509.Certificate) {
+	var subject pkix.Name
+	if len(names) > 0 {
+		subject.CommonName = names[0]
+	}
+	return a.issue(subject, validity, func(t *x509.Certificate) {
 		t.DNSNames, t.IPAddresses = names, addresses
 		t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	})

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -28,14 +29,7 @@ import (
 // identitySecret is the name of the Secret of the server's own authority.
 const identitySecret = "rukpak-apiserver-pki"
 
-// ownCertificate reports whether the server makes its own serving certificate.
-func (o *Options) ownCertificate() bool {
-	return o.Recommended.SecureServing.ServerCert.CertKey.CertFile == "" || o.Recommended.SecureServing.ServerCert.CertKey.CertFile == o.servingCertFile()
-}
-
-func (o *Options) servingCertFile() string { return newServingFiles(o.pkiDir(), nil, nil, nil).cert }
-
-func (o *Options) pkiDir() string { return o.DataDir + "/pki" }
+func (o *Options) pkiDir() string { return filepath.Join(o.DataDir, "pki") }
 
 // clusterConfig is how the server reaches its cluster.
 func (o *Options) clusterConfig() (*rest.Config, error) {
@@ -68,7 +62,8 @@ func (p *process) applyIdentity(ctx context.Context) error {
 	if b := secure.BindAddress; b != nil && !b.IsUnspecified() && !b.IsLoopback() {
 		addresses = append(addresses, b)
 	}
-	if p.ownCertificate() {
+	p.ownCertificate = secure.ServerCert.CertKey.CertFile == ""
+	if p.ownCertificate {
 		files := newServingFiles(p.pkiDir(), p.identity.authority, serviceNames(p.ServiceName, p.Namespace), addresses)
 		if err := files.issue(); err != nil {
 			return err
@@ -78,7 +73,7 @@ func (p *process) applyIdentity(ctx context.Context) error {
 	}
 	if p.Standalone {
 		if p.Recommended.Authentication.ClientCert.ClientCA == "" {
-			p.Recommended.Authentication.ClientCert.ClientCA = p.pkiDir() + "/" + keyAuthority
+			p.Recommended.Authentication.ClientCert.ClientCA = filepath.Join(p.pkiDir(), keyAuthority)
 		}
 		return p.writeKubeconfig(p.identity)
 	}

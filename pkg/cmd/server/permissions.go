@@ -42,8 +42,8 @@ func (p permission) String() string {
 	return fmt.Sprintf("%s %s %s (%s)", strings.Join(p.verbs, ", "), resource, where, p.why)
 }
 
-// permissions lists what the server needs.
-func (o *Options) permissions() []permission {
+// permissions lists what the server needs. With a certificate of its own it sets the caBundle of the APIService.
+func (o *Options) permissions(ownCertificate bool) []permission {
 	watch := []string{"list", "watch"}
 	const admission = "admission"
 	list := []permission{
@@ -65,7 +65,7 @@ func (o *Options) permissions() []permission {
 		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, verbs: []string{"create"}, why: "leader election"},
 		{resource: "services", namespace: o.Namespace, name: o.ServiceName, verbs: []string{"get"}, why: "where unpack pods send content"},
 	}
-	if o.ownCertificate() {
+	if ownCertificate {
 		list = append(list,
 			permission{group: apiServices.Group, resource: apiServices.Resource, name: apiServiceName, verbs: []string{"get", "patch"}, why: "the APIService's caBundle"})
 	}

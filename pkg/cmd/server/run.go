@@ -37,19 +37,21 @@ import (
 // process holds what one run of the server is made of, from the bottom up.
 type process struct {
 	*Options
-	etcd       *clientv3.Client
-	store      *filesystem.Store
-	records    *reference.Records
-	identity   *identity
-	endpoint   *endpoint
-	config     *genericapiserver.RecommendedConfig
-	kube       kubernetes.Interface // nil when standalone
-	loopback   clientset.Interface
-	informers  informers.SharedInformerFactory
-	server     *apiserver.Server
-	collector  *collect.Collector
-	recheck    chan struct{} // asks for a look at the stored content of all bundles
-	closeStack []func()
+	etcd     *clientv3.Client
+	store    *filesystem.Store
+	records  *reference.Records
+	identity *identity
+	endpoint *endpoint
+	// ownCertificate means that the serving certificate comes from the identity's authority.
+	ownCertificate bool
+	config         *genericapiserver.RecommendedConfig
+	kube           kubernetes.Interface // nil when standalone
+	loopback       clientset.Interface
+	informers      informers.SharedInformerFactory
+	server         *apiserver.Server
+	collector      *collect.Collector
+	recheck        chan struct{} // asks for a look at the stored content of all bundles
+	closeStack     []func()
 }
 
 // Run serves until ctx ends, or something that the server cannot do without does.
@@ -187,11 +189,11 @@ func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) er
 	}
 	if p.kube != nil {
 		hooks["rukpak-permissions"] = func(ctx context.Context) error {
-			checkPermissions(ctx, p.kube, p.permissions())
+			checkPermissions(ctx, p.kube, p.permissions(p.ownCertificate))
 			return nil
 		}
 	}
-	if p.kube != nil && p.ownCertificate() {
+	if p.kube != nil && p.ownCertificate {
 		client, err := dynamic.NewForConfig(p.config.ClientConfig)
 		if err != nil {
 			return err

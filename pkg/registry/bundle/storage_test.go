@@ -57,10 +57,14 @@ func newTestStorage(t *testing.T) (*Storage, <-chan *rukpak.Bundle) {
 	return s, deleted
 }
 
-// asClient is the context of a request by somebody.
+// asClient is the context of a request by somebody; by the server itself if it is of that name.
 func asClient(ctx context.Context, name, subresource string) context.Context {
 	ctx = genericapirequest.WithNamespace(ctx, "team")
-	ctx = genericapirequest.WithUser(ctx, &user.DefaultInfo{Name: name})
+	u := &user.DefaultInfo{Name: name}
+	if name == user.APIServerUser {
+		u.Groups = []string{user.SystemPrivilegedGroup}
+	}
+	ctx = genericapirequest.WithUser(ctx, u)
 	return genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{
 		IsResourceRequest: true, APIGroup: rukpak.GroupName, APIVersion: "v1alpha1", Resource: "bundles", Subresource: subresource, Namespace: "team",
 	})

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -306,6 +307,30 @@ func TestWarnings(t *testing.T) {
 	}
 	if got := (statusStrategy{s}).WarningsOnUpdate(t.Context(), imageBundle("a"), imageBundle("b")); len(got) > 0 {
 		t.Errorf("for a status: %q", got)
+	}
+}
+
+// The name of the server can be impersonated by whoever may impersonate users, or bear a certificate.
+func TestFromLoopback(t *testing.T) {
+	for name, test := range map[string]struct {
+		user user.Info
+		want bool
+	}{
+		"the server":         {&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.AllAuthenticated, user.SystemPrivilegedGroup}}, true},
+		"its name alone":     {&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.AllAuthenticated}}, false},
+		"an administrator":   {&user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}, false},
+		"a name like it":     {&user.DefaultInfo{Name: user.APIServerUser + "x", Groups: []string{user.SystemPrivilegedGroup}}, false},
+		"nobody in the dark": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			if test.user != nil {
+				ctx = genericapirequest.WithUser(ctx, test.user)
+			}
+			if got := FromLoopback(ctx); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
 	}
 }
 

@@ -6,8 +6,8 @@ package provisionerclass
 
 import (
 	"context"
-	"reflect"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -50,7 +50,7 @@ func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newClass.Generation = oldClass.Generation
 	a, b := *newClass, *oldClass
 	a.TypeMeta, a.ObjectMeta = b.TypeMeta, b.ObjectMeta
-	if !reflect.DeepEqual(a, b) {
+	if !apiequality.Semantic.DeepEqual(a, b) {
 		newClass.Generation++
 	}
 }

@@ -89,10 +89,16 @@ func unpackPolicy(u *rukpak.UnpackPolicy, path *field.Path) field.ErrorList {
 	if n := u.BackoffLimit; n != nil && (*n < 0 || *n > maxBackoffLimit) {
 		errs = append(errs, field.Invalid(path.Child("backoffLimit"), *n, validation.InclusiveRangeError(0, maxBackoffLimit)))
 	}
+	seen := sets.New[corev1.PullPolicy]()
 	for i, p := range u.AllowedPullPolicies {
+		at := path.Child("allowedPullPolicies").Index(i)
 		if !pullPolicies.Has(p) {
-			errs = append(errs, field.NotSupported(path.Child("allowedPullPolicies").Index(i), p, sets.List(pullPolicies)))
+			errs = append(errs, field.NotSupported(at, p, sets.List(pullPolicies)))
 		}
+		if seen.Has(p) {
+			errs = append(errs, field.Duplicate(at, p))
+		}
+		seen.Insert(p)
 	}
 	if u.PodTemplate != nil {
 		errs = append(errs, podTemplate(u.PodTemplate, path.Child("podTemplate"))...)
@@ -128,6 +134,11 @@ func podTemplate(t *rukpak.UnpackPodTemplate, path *field.Path) field.ErrorList 
 	if r := t.Resources; r != nil {
 		errs = append(errs, quantities(r.Limits, path.Child("resources", "limits"))...)
 		errs = append(errs, quantities(r.Requests, path.Child("resources", "requests"))...)
+		for name, request := range r.Requests {
+			if limit, ok := r.Limits[name]; ok && request.Cmp(limit) > 0 {
+				errs = append(errs, field.Invalid(path.Child("resources", "requests").Key(string(name)), request.String(), "must not be greater than the limit of "+limit.String()))
+			}
+		}
 	}
 	return errs
 }
@@ -152,6 +163,9 @@ func toleration(t *rukpak.Toleration, path *field.Path) field.ErrorList {
 		if t.Key == "" {
 			errs = append(errs, field.Invalid(path.Child("operator"), t.Operator, "must be Exists when key is empty"))
 		}
+		for _, msg := range validation.IsValidLabelValue(t.Value) {
+			errs = append(errs, field.Invalid(path.Child("value"), t.Value, msg))
+		}
 	case corev1.TolerationOpExists:
 		if t.Value != "" {
 			errs = append(errs, field.Invalid(path.Child("value"), t.Value, "must be empty when operator is Exists"))
@@ -162,6 +176,9 @@ func toleration(t *rukpak.Toleration, path *field.Path) field.ErrorList {
 	effects := sets.New("", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 	if !effects.Has(t.Effect) {
 		errs = append(errs, field.NotSupported(path.Child("effect"), t.Effect, sets.List(effects)))
+	}
+	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
+		errs = append(errs, field.Invalid(path.Child("effect"), t.Effect, "must be NoExecute when tolerationSeconds is set"))
 	}
 	return errs
 }

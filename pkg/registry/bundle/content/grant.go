@@ -66,7 +66,7 @@ func newGrant(ctx context.Context, b *rukpak.Bundle, class *rukpak.ProvisionerCl
 	}
 	g := &grant{
 		uid: b.UID, generation: b.Generation, builtIn: provisioner.BuiltIn(class.Provisioner),
-		ifMatch: req.Header.Get("If-Match"), ifNoneMatch: req.Header.Get("If-None-Match"),
+		ifMatch: list(req.Header, "If-Match"), ifNoneMatch: list(req.Header, "If-None-Match"),
 	}
 	switch {
 	case !g.builtIn, b.Spec.Source.Type == rukpak.SourceTypeUpload:
@@ -148,7 +148,8 @@ func (g *grant) checkConditions(b *rukpak.Bundle) error {
 	if g.ifMatch != "" && (now == "" || !listsTag(g.ifMatch, now)) {
 		return preconditionFailed(b, "the content is "+orNothing(now)+", which If-Match does not list")
 	}
-	if g.ifNoneMatch != "" && now != "" && listsTag(g.ifNoneMatch, now) {
+	// If-None-Match compares weakly, so that a tag that a cache has weakened counts.
+	if g.ifNoneMatch != "" && now != "" && (listsTag(g.ifNoneMatch, now) || listsTag(g.ifNoneMatch, "W/"+now)) {
 		return preconditionFailed(b, "the content is "+now+", which If-None-Match lists")
 	}
 	return nil
@@ -161,10 +162,16 @@ func orNothing(tag string) string {
 	return tag
 }
 
-// listsTag reports whether a list of entity tags, or "*", matches a strong tag.
+// list returns a header field that is a list, which may come in several lines (RFC 9110, section 5.3).
+func list(h http.Header, field string) string { return strings.Join(h.Values(field), ",") }
+
+// listsTag reports whether a list of entity tags has tag, or is "*".
 func listsTag(list, tag string) bool {
+	if strings.TrimSpace(list) == "*" {
+		return true
+	}
 	for item := range strings.SplitSeq(list, ",") {
-		if item = strings.TrimSpace(item); item == "*" || item == tag {
+		if strings.TrimSpace(item) == tag {
 			return true
 		}
 	}

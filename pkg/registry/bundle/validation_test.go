@@ -1,0 +1,133 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak"
+)
+
+// causes returns the fields that an error of validation names, each with its type, sorted.
+func causes(t *testing.T, err error) []string {
+	t.Helper()
+	if err == nil {
+		return nil
+	}
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) || !apierrors.IsInvalid(err) {
+		t.Fatalf("got %v, want an error of validation", err)
+	}
+	var fields []string
+	for _, c := range status.ErrStatus.Details.Causes {
+		fields = append(fields, c.Field+" "+string(c.Type))
+	}
+	slices.Sort(fields)
+	return slices.Compact(fields)
+}
+
+// The rules that are tags on the types, and those in code, by the whole way of a create.
+func TestValidationAtCreate(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*rukpak.Bundle)
+		want   []string
+	}{
+		"good":             {change: func(*rukpak.Bundle) {}},
+		"without a class":  {change: func(b *rukpak.Bundle) { b.Spec.ProvisionerClassName = "" }},
+		"an upload":        {change: func(b *rukpak.Bundle) { b.Spec = uploadBundle("").Spec }},
+		"longest image":    {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Reference = long(255) + "@" + digestA }},
+		"no type":          {change: func(b *rukpak.Bundle) { b.Spec.Source.Type = "" }, want: []string{"spec.source.image FieldValueInvalid", "spec.source.type FieldValueRequired"}},
+		"unknown type":     {change: func(b *rukpak.Bundle) { b.Spec.Source = rukpak.BundleSource{Type: "Git"} }, want: []string{"spec.source.type FieldValueNotSupported"}},
+		"no member":        {change: func(b *rukpak.Bundle) { b.Spec.Source.Image = nil }, want: []string{"spec.source.image FieldValueInvalid"}},
+		"the other member": {change: func(b *rukpak.Bundle) { b.Spec.Source.Type = rukpak.SourceTypeUpload; b.Spec.ServiceAccountName = "" }, want: []string{"spec.source.image FieldValueInvalid", "spec.source.upload FieldValueInvalid"}},
+		"both members":     {change: func(b *rukpak.Bundle) { b.Spec.Source.Upload = &rukpak.UploadSource{} }, want: []string{"spec.source.upload FieldValueInvalid"}},
+		"no reference":     {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Reference = "" }, want: []string{"spec.source.image.reference FieldValueRequired"}},
+		"long reference": {change: func(b *rukpak.Bundle) {
+			b.Spec.Source.Image.Reference = "registry.example/a:" + strings.Repeat("b", 1024)
+		}, want: []string{
+			"spec.source.image.reference FieldValueInvalid", "spec.source.image.reference FieldValueTooLong",
+		}},
+		"no name":             {change: func(b *rukpak.Bundle) { b.Name = "" }, want: []string{"metadata.name FieldValueRequired"}},
+		"bad name":            {change: func(b *rukpak.Bundle) { b.Name = "Not_Good" }, want: []string{"metadata.name FieldValueInvalid"}},
+		"a wrong pull policy": {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.PullPolicy = "Sometimes" }, want: []string{"spec.source.image.pullPolicy FieldValueNotSupported"}},
+		"everything at once": {change: func(b *rukpak.Bundle) {
+			b.Spec.ServiceAccountName, b.Spec.ProvisionerClassName, b.Spec.Source.Image.Path = "A B", "C D", "relative"
+		}, want: []string{"spec.provisionerClassName FieldValueInvalid", "spec.serviceAccountName FieldValueInvalid", "spec.source.image.path FieldValueInvalid"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := imageBundle("app")
+			b.UID, b.CreationTimestamp = "uid", metav1.Now()
+			test.change(b)
+			if got := causes(t, rest.BeforeCreate(testStrategy(), asClient(t.Context(), "jane", ""), b)); !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// long is a repository with a path of n characters.
+func long(n int) string { return "registry.example/" + strings.Repeat("a", n-len("registry.example/")) }
+
+func TestValidationAtUpdate(t *testing.T) {
+	for name, test := range map[string]struct {
+		old    func(*rukpak.Bundle)
+		change func(*rukpak.Bundle)
+		want   []string
+	}{
+		"good":                   {change: func(b *rukpak.Bundle) { b.Spec.Suspend = true }},
+		"another source":         {change: func(b *rukpak.Bundle) { b.Spec = uploadBundle("").Spec }},
+		"a class where was none": {old: func(b *rukpak.Bundle) { b.Spec.ProvisionerClassName = "" }, change: func(b *rukpak.Bundle) { b.Spec.ProvisionerClassName = "raw" }},
+		"another class":          {change: func(b *rukpak.Bundle) { b.Spec.ProvisionerClassName = "raw" }, want: []string{"spec.provisionerClassName FieldValueInvalid"}},
+		"no class any more":      {change: func(b *rukpak.Bundle) { b.Spec.ProvisionerClassName = "" }, want: []string{"spec.provisionerClassName FieldValueInvalid"}},
+		"both members":           {change: func(b *rukpak.Bundle) { b.Spec.Source.Upload = &rukpak.UploadSource{} }, want: []string{"spec.source.upload FieldValueInvalid"}},
+		"no reference":           {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Reference = "" }, want: []string{"spec.source.image.reference FieldValueRequired"}},
+		"unknown type":           {change: func(b *rukpak.Bundle) { b.Spec.Source = rukpak.BundleSource{Type: "Git"} }, want: []string{"spec.source.type FieldValueNotSupported"}},
+		"another UID":            {change: func(b *rukpak.Bundle) { b.UID = "other" }, want: []string{"metadata.uid FieldValueInvalid"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := stored(imageBundle("app"))
+			if test.old != nil {
+				test.old(old)
+			}
+			b := old.DeepCopy()
+			test.change(b)
+			if got := causes(t, rest.BeforeUpdate(testStrategy(), asClient(t.Context(), "jane", ""), b, old)); !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestValidationOfTheStatus(t *testing.T) {
+	good := metav1.Condition{Type: "Custom", Status: metav1.ConditionTrue, Reason: "Because", LastTransitionTime: metav1.Now()}
+	for name, test := range map[string]struct {
+		change func(*rukpak.BundleStatus)
+		want   []string
+	}{
+		"good":                   {change: func(s *rukpak.BundleStatus) { s.Conditions = append(s.Conditions, good) }},
+		"a condition twice":      {change: func(s *rukpak.BundleStatus) { s.Conditions = []metav1.Condition{good, good} }, want: []string{"status.conditions[1] FieldValueDuplicate"}},
+		"no reason":              {change: func(s *rukpak.BundleStatus) { c := good; c.Reason = ""; s.Conditions = []metav1.Condition{c} }, want: []string{"status.conditions[0].reason FieldValueRequired"}},
+		"a status of its own":    {change: func(s *rukpak.BundleStatus) { c := good; c.Status = "Perhaps"; s.Conditions = []metav1.Condition{c} }, want: []string{"status.conditions[0].status FieldValueNotSupported"}},
+		"generation to come":     {change: func(s *rukpak.BundleStatus) { s.ObservedGeneration = 2 }, want: []string{"status.observedGeneration FieldValueInvalid"}},
+		"negative generation":    {change: func(s *rukpak.BundleStatus) { s.ObservedGeneration = -1 }, want: []string{"status.observedGeneration FieldValueInvalid"}},
+		"a mode that is unknown": {change: func(s *rukpak.BundleStatus) { s.Unpack.Mode = "Magic" }, want: []string{"status.unpack.mode FieldValueNotSupported"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := stored(imageBundle("app"))
+			b := old.DeepCopy()
+			test.change(&b.Status)
+			err := rest.BeforeUpdate(statusStrategy{testStrategy()}, asClient(t.Context(), "system:apiserver", "status"), b, old)
+			if got := causes(t, err); !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
