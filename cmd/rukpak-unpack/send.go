@@ -127,7 +127,7 @@ func answered(resp *http.Response) *failure {
 		f.reason = contract.ReasonLimitExceeded
 	case code == http.StatusBadRequest, code == http.StatusUnprocessableEntity:
 		f.reason = contract.ReasonContentRefused
-	case code == http.StatusConflict, code == http.StatusTooManyRequests, code >= http.StatusInternalServerError,
+	case code == http.StatusConflict, code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code >= http.StatusInternalServerError,
 		// The server asks the cluster about tokens, and says this too when it gets no answer.
 		code == http.StatusUnauthorized:
 		f.retry = true

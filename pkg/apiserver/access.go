@@ -8,12 +8,16 @@ import (
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
@@ -42,6 +46,29 @@ func secure(info *genericapiserver.AuthenticationInfo) {
 	})
 }
 
+// failEarly answers requests for objects with an error that names etcd while it does not answer. They would wait for it
+// until their deadline, and those for content have none. Discovery goes on.
+func failEarly(next http.Handler, trouble func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		info, ok := genericapirequest.RequestInfoFrom(req.Context())
+		if !ok || !info.IsResourceRequest {
+			next.ServeHTTP(w, req)
+			return
+		}
+		err := trouble()
+		if err == nil {
+			next.ServeHTTP(w, req)
+			return
+		}
+		status := apierrors.NewServiceUnavailable(fmt.Sprintf("etcd, which keeps the objects of this API, does not answer: %v", err))
+		status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: etcdRetrySeconds}
+		responsewriters.ErrorNegotiated(status, Codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
+	})
+}
+
+// etcdRetrySeconds is when to try again after etcd did not answer.
+const etcdRetrySeconds = 5
+
 type directKey struct{}
 
 // markDirect marks requests that did not come through kube-apiserver: the aggregator shows a client
@@ -59,6 +86,9 @@ func isDirect(ctx context.Context) bool {
 	direct, _ := ctx.Value(directKey{}).(bool)
 	return direct
 }
+
+// lookupTimeout bounds the read of a bundle for an authorization: the request has no deadline of its own.
+const lookupTimeout = 10 * time.Second
 
 // attemptAuthorizer lets an unpack pod write the content of the bundle that it was made for, and nothing else. No
 // role in the bundle's namespace is needed for that, and none is enough: a role cannot name a pod.
@@ -84,6 +114,8 @@ func (a *attemptAuthorizer) authorize(ctx context.Context, attributes authorizer
 	if err != nil || namespace != attributes.GetNamespace() {
 		return authorizer.DecisionNoOpinion, "", nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
 	b, err := bundles.Get(genericapirequest.WithNamespace(ctx, namespace), attributes.GetName())
 	if apierrors.IsNotFound(err) {
 		return authorizer.DecisionNoOpinion, "", nil

@@ -50,9 +50,10 @@ func Describe(config *genericapiserver.Config) {
 	config.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("content"))
 }
 
-// New assembles the server from a configuration that the options have been applied to. The
+// New assembles the server from a configuration that the options have been applied to. While trouble returns an
+// error, which is that of etcd, requests that need etcd are answered with it. The
 // configuration of the subresource lacks its bundles and classes, which are made here.
-func New(config *genericapiserver.RecommendedConfig, extra content.Config) (*Server, error) {
+func New(config *genericapiserver.RecommendedConfig, trouble func() error, extra content.Config) (*Server, error) {
 	secure(&config.Authentication)
 	attempts := &attemptAuthorizer{}
 	both, err := union.New(
@@ -64,7 +65,7 @@ func New(config *genericapiserver.RecommendedConfig, extra content.Config) (*Ser
 	}
 	config.Authorization.Authorizer = both
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		return markDirect(genericapiserver.DefaultBuildHandlerChain(handler, c))
+		return markDirect(genericapiserver.DefaultBuildHandlerChain(failEarly(handler, trouble), c))
 	}
 	generic, err := config.Complete().New(Name, genericapiserver.NewEmptyDelegate())
 	if err != nil {

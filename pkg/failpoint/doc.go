@@ -8,7 +8,8 @@
 // In a build with the tag "failpoints" it does what the environment variable
 // RUKPAK_FAILPOINTS says for its name:
 //
-//	name=exit          SIGKILL to this process, as kill -9 and the OOM killer send it
+//	name=exit          SIGKILL to this process, as kill -9 and the OOM killer send it (or,
+//	                   for the first process of a container, an end that is as sudden)
 //	name=exit@3        the same, at the third hit
 //	name=panic         panic
 //	name=sleep(100ms)  wait, so that a test can reach the moment from outside

@@ -169,8 +169,8 @@ func TestPlainRefuses(t *testing.T) {
 		{"a document that is too large", "a.yaml", configMap + "---\n" + big, 2, "larger than 8388608 bytes"},
 		{"a line that is too large", "a.yaml", "# " + strings.Repeat("x", MaxDocument), 1, "larger than 8388608 bytes"},
 		{"a JSON value that is too large", "a.json", `{"a":"` + strings.Repeat("x", MaxDocument) + `"}`, 1, "larger than 8388608 bytes"},
-		{"YAML of too many values", "a.yaml", "a: [" + strings.Repeat("1,", MaxValues) + "]", 1, "more than 400000 values"},
-		{"JSON of too many values", "a.json", "[" + strings.Repeat("1,", MaxValues) + "1]", 1, "more than 400000 values"},
+		{"YAML of too many values", "a.yaml", "a: [" + strings.Repeat("1,", MaxValues) + "]", 1, "more than 150000 values"},
+		{"JSON of too many values", "a.json", "[" + strings.Repeat("1,", MaxValues) + "1]", 1, "more than 150000 values"},
 		{"aliases that explode", "a.yaml", bomb(), 1, "excessive aliasing"},
 	}
 	for _, test := range tests {

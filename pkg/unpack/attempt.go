@@ -52,7 +52,7 @@ func (w *work) unpack(ctx context.Context) (time.Duration, error) {
 // that how it ended counts: the same generation, the same class, and nobody has asked since.
 func (w *work) sameTask(u *v1alpha1.UnpackStatus) bool {
 	return u != nil && u.EndTime != nil && u.Generation == w.bundle.Generation && !w.retryAsked() &&
-		u.ClassUID == w.class.UID && u.ClassResourceVersion == w.class.ResourceVersion
+		u.ClassUID == w.class.UID && u.ClassGeneration == w.class.Generation
 }
 
 func (w *work) stalled() bool {
@@ -74,6 +74,8 @@ func (w *work) begin(ctx context.Context, failures int32) error {
 		Mode:                 mode,
 		ClassUID:             w.class.UID,
 		ClassResourceVersion: w.class.ResourceVersion,
+		ClassGeneration:      w.class.Generation,
+		RetryRequested:       w.retryAsked(),
 		StartTime:            &metav1.Time{Time: w.now},
 		Failures:             failures,
 	}

@@ -4,6 +4,7 @@
 package unpack
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -209,7 +210,12 @@ func (j *pullJob) send(ctx context.Context, resolved string) error {
 		}()
 		_, err = j.Direct.Pack(ctx, resolved, j.path, content, j.limits, j.Scratch)
 	}()
-	err := j.reconciler.put(ctx, j.name.Namespace, j.name.Name, j.nonce, body)
+	// All layers are fetched before the first byte comes, and meanwhile the server would wait in vain.
+	first := bufio.NewReader(body)
+	_, err := first.Peek(1)
+	if err == nil || err == io.EOF {
+		err = j.reconciler.put(ctx, j.name.Namespace, j.name.Name, j.nonce, first)
+	}
 	// Whatever the answer is, nobody reads the rest.
 	body.Close()
 	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) && !isAnswer(err) {

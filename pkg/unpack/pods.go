@@ -63,6 +63,13 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 	if endpoint.URL == "" {
 		return w.putOff(ctx, ReasonServerNotReady, errors.New("the address of this server's Service is not known yet"))
 	}
+	secrets, err := w.accountSecrets(ctx)
+	if apierrors.IsNotFound(err) {
+		return w.fail(ctx, verdict{reason: ReasonServiceAccountMissing, message: pod.Words("the cluster has no such service account", err.Error())})
+	}
+	if err != nil {
+		return w.putOff(ctx, ReasonPodCreationFailed, err)
+	}
 	p, err := w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, pod.Build(pod.Params{
 		Bundle:    w.bundle,
 		Class:     w.class,
@@ -70,6 +77,8 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 		Image:     w.Image,
 		Endpoint:  endpoint,
 		Key:       w.Key,
+
+		AccountSecrets: secrets,
 	}), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return w.adopt(ctx)
@@ -82,6 +91,18 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 	}
 	failpoint.Hit("unpack/after-pod-create")
 	return w.recordPod(ctx, p)
+}
+
+// accountSecrets are the pull secrets of the bundle's service account, where the pod has to name them.
+func (w *work) accountSecrets(ctx context.Context) ([]corev1.LocalObjectReference, error) {
+	if !pod.NamesSecrets(w.class, w.bundle) {
+		return nil, nil
+	}
+	account, err := w.Kube.CoreV1().ServiceAccounts(w.name.Namespace).Get(ctx, pod.Account(w.bundle), metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return account.ImagePullSecrets, nil
 }
 
 // putOff says why the pod is not there yet and returns the error, so that it is tried again.
@@ -119,10 +140,10 @@ func (w *work) recordPod(ctx context.Context, p *corev1.Pod) (time.Duration, err
 }
 
 // reference is the image to unpack: what the spec says or, when content that came from
-// a lookup was lost, what was found then.
+// a lookup was lost, what was found then. Who asks for another attempt asks for what there is now.
 func (w *work) reference() string {
 	s := &w.bundle.Status
-	if w.lost() && s.Content != nil && s.Content.Generation == w.bundle.Generation &&
+	if w.lost() && !s.Unpack.RetryRequested && s.Content != nil && s.Content.Generation == w.bundle.Generation &&
 		s.ResolvedSource != nil && s.ResolvedSource.Image != nil && s.ResolvedSource.Image.Reference != "" {
 		return s.ResolvedSource.Image.Reference
 	}

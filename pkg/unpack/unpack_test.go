@@ -172,6 +172,7 @@ func TestCausesThatStayAreNotTriedAgain(t *testing.T) {
 					w.podSays(test.status)
 				}
 				class := testClass()
+				class.Generation = 2
 				if _, err := w.bundles.RukpakV1alpha1().ProvisionerClasses().Update(t.Context(), class, metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}

@@ -6,6 +6,7 @@
 package requester
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	informers "rukpak.io/apiserver/pkg/generated/informers/externalversions"
 	listers "rukpak.io/apiserver/pkg/generated/listers/rukpak/v1alpha1"
 )
@@ -115,7 +117,8 @@ func (p *plugin) checkPullPolicy(a admission.Attributes, bundle *rukpak.Bundle) 
 // else "create" on pods, with which both could be used anyway.
 func (p *plugin) checkIdentity(ctx context.Context, a admission.Attributes, bundle *rukpak.Bundle) error {
 	type need struct{ verb, resource, name, field string }
-	needs := []need{{"use", "serviceaccounts", bundle.Spec.ServiceAccountName, "spec.serviceAccountName"}}
+	account := cmp.Or(bundle.Spec.ServiceAccountName, v1alpha1.DefaultServiceAccountName)
+	needs := []need{{"use", "serviceaccounts", account, "spec.serviceAccountName"}}
 	for i, s := range bundle.Spec.ImagePullSecrets {
 		needs = append(needs, need{"get", "secrets", s.Name, fmt.Sprintf("spec.imagePullSecrets[%d]", i)})
 	}

@@ -114,6 +114,8 @@ func TestWhoMayCreateWhat(t *testing.T) {
 	}{
 		"nothing":                            {bundle: image(), refused: "spec.serviceAccountName"},
 		"the service account":                {allowed: []string{"use serviceaccounts puller"}, bundle: image()},
+		"the account that is meant by none":  {allowed: []string{"use serviceaccounts default"}, bundle: with(image(), func(b *rukpak.Bundle) { b.Spec.ServiceAccountName = "" })},
+		"another than that meant by none":    {allowed: []string{"use serviceaccounts puller"}, bundle: with(image(), func(b *rukpak.Bundle) { b.Spec.ServiceAccountName = "" }), refused: "spec.serviceAccountName"},
 		"another service account":            {allowed: []string{"use serviceaccounts other"}, bundle: image(), refused: "spec.serviceAccountName"},
 		"to read the service account":        {allowed: []string{"get serviceaccounts puller"}, bundle: image(), refused: "spec.serviceAccountName"},
 		"pods":                               {allowed: []string{"create pods"}, bundle: image("a", "b")},

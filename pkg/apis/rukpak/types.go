@@ -223,6 +223,8 @@ type UnpackStatus struct {
 	ResolvedReference    string
 	ClassUID             types.UID
 	ClassResourceVersion string
+	ClassGeneration      int64
+	RetryRequested       bool
 	StartTime            *metav1.Time
 	EndTime              *metav1.Time
 	Failures             int32

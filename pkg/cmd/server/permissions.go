@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"rukpak.io/apiserver/pkg/unpack"
 )
 
 // permission is something that the server has to be allowed to do in its cluster.
@@ -49,7 +51,7 @@ func (o *Options) permissions(ownCertificate bool) []permission {
 	list := []permission{
 		{group: "authentication.k8s.io", resource: "tokenreviews", verbs: []string{"create"}, why: "who a caller is"},
 		{group: "authorization.k8s.io", resource: "subjectaccessreviews", verbs: []string{"create"}, why: "what a caller may do"},
-		{resource: "configmaps", namespace: metav1.NamespaceSystem, name: "extension-apiserver-authentication", verbs: []string{"get"}, why: "which authorities to trust"},
+		{resource: "configmaps", namespace: metav1.NamespaceSystem, name: "extension-apiserver-authentication", verbs: []string{"get", "list", "watch"}, why: "which authorities to trust"},
 		{resource: "namespaces", verbs: watch, why: admission},
 		{group: "admissionregistration.k8s.io", resource: "mutatingwebhookconfigurations", verbs: watch, why: admission},
 		{group: "admissionregistration.k8s.io", resource: "validatingwebhookconfigurations", verbs: watch, why: admission},
@@ -60,8 +62,10 @@ func (o *Options) permissions(ownCertificate bool) []permission {
 		{resource: "resourcequotas", verbs: watch, why: "quota"},
 		{resource: "resourcequotas", subresource: "status", verbs: []string{"update"}, why: "quota"},
 		{resource: "pods", verbs: []string{"create", "get", "list", "watch", "delete"}, why: "unpack pods"},
+		{resource: "serviceaccounts", verbs: []string{"get"}, why: "pull secrets of unpack pods"},
+		{resource: "events", verbs: []string{"list"}, why: "why a pod does not start"},
 		{group: "events.k8s.io", resource: "events", verbs: []string{"create", "patch"}, why: "events"},
-		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, name: o.ServiceName, verbs: []string{"get", "update"}, why: "leader election"},
+		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, name: unpack.LeaseName, verbs: []string{"get", "update"}, why: "leader election"},
 		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, verbs: []string{"create"}, why: "leader election"},
 		{resource: "services", namespace: o.Namespace, name: o.ServiceName, verbs: []string{"get"}, why: "where unpack pods send content"},
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -29,6 +30,7 @@ import (
 	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/content/filesystem"
 	"rukpak.io/apiserver/pkg/content/reference"
+	"rukpak.io/apiserver/pkg/etcd"
 	clientset "rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	informers "rukpak.io/apiserver/pkg/generated/informers/externalversions"
 	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
@@ -37,7 +39,7 @@ import (
 // process holds what one run of the server is made of, from the bottom up.
 type process struct {
 	*Options
-	etcd     *clientv3.Client
+	client   *clientv3.Client // of etcd
 	store    *filesystem.Store
 	records  *reference.Records
 	identity *identity
@@ -50,15 +52,23 @@ type process struct {
 	informers      informers.SharedInformerFactory
 	server         *apiserver.Server
 	collector      *collect.Collector
+	monitor        *etcd.Monitor  // nil where etcd is in this process
+	missing        []collect.Pair // what the collector missed last; only it asks
+	storeMetrics   *storeMetrics
 	recheck        chan struct{} // asks for a look at the stored content of all bundles
 	closeStack     []func()
+	// background is what works beside the server. It uses etcd and the store, and ends before they do.
+	background sync.WaitGroup
 }
+
+// backgroundTimeout bounds how long the end of the process waits for what works beside the server.
+const backgroundTimeout = 10 * time.Second
 
 // Run serves until ctx ends, or something that the server cannot do without does.
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := &process{Options: o, recheck: make(chan struct{}, 1)}
+	p := &process{Options: o, recheck: make(chan struct{}, 1), storeMetrics: newStoreMetrics()}
 	defer p.close()
 	for _, step := range []func(context.Context, context.CancelCauseFunc) error{
 		p.openStorage, p.applyOptions, p.assemble, p.addHooks,
@@ -67,13 +77,25 @@ func (o *Options) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.server.Generic.PrepareRun().RunWithContext(ctx); err != nil {
+	err := p.server.Generic.PrepareRun().RunWithContext(ctx)
+	p.waitBackground()
+	if err != nil {
 		return err
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	return nil
+}
+
+func (p *process) waitBackground() {
+	done := make(chan struct{})
+	go func() { p.background.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(backgroundTimeout):
+		klog.Background().Info("Something that works beside the server does not end")
+	}
 }
 
 // close undoes what the steps did, in reverse.
@@ -87,7 +109,7 @@ func (p *process) onClose(f func()) { p.closeStack = append(p.closeStack, f) }
 
 // openStorage opens etcd, the content store and the records that link them.
 func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFunc) error {
-	if err := os.MkdirAll(p.scratch(), 0o700); err != nil {
+	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data dir: %w", err)
 	}
 	// The store comes first: it says at once that another server has the data dir, where etcd would wait.
@@ -101,10 +123,14 @@ func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFun
 		}
 	})
 	p.store = store
+	// From here on the data dir is this server's alone, and what is in scratch is of one that is gone.
+	if err := errors.Join(os.RemoveAll(p.scratch()), os.MkdirAll(p.scratch(), 0o700)); err != nil {
+		return fmt.Errorf("empty the scratch folder: %w", err)
+	}
 	if err := p.openEtcd(ctx, cancel); err != nil {
 		return err
 	}
-	p.records = reference.New(p.etcd, referencePrefix, time.Now)
+	p.records = reference.New(p.client, referencePrefix, time.Now)
 	return nil
 }
 
@@ -117,12 +143,17 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 		return err
 	}
 	p.collector = collector
-	server, err := apiserver.New(p.config, subresource.Config{
+	trouble := func() error { return nil }
+	if p.monitor != nil {
+		trouble = p.monitor.Err
+	}
+	server, err := apiserver.New(p.config, trouble, subresource.Config{
 		References:    p.records,
 		Stores:        map[string]content.Store{v1alpha1.DefaultStore: p.store},
 		Resolve:       p.resolver(),
 		Scratch:       p.scratch(),
 		CommitTimeout: min(time.Minute, p.Collect.Grace/2),
+		Room:          p.room,
 		Released:      collector.Trigger,
 		Now:           time.Now,
 	})
@@ -187,6 +218,9 @@ func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) er
 		"rukpak-collector": p.runCollector,
 		"rukpak-unpack":    p.runUnpack,
 	}
+	if p.monitor != nil {
+		hooks["rukpak-etcd"] = func(ctx context.Context) error { p.monitor.Run(ctx); return nil }
+	}
 	if p.kube != nil {
 		hooks["rukpak-permissions"] = func(ctx context.Context) error {
 			checkPermissions(ctx, p.kube, p.permissions(p.ownCertificate))
@@ -204,12 +238,12 @@ func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) er
 	for name, run := range hooks {
 		// A hook that does not return keeps readyz from passing, so each goes on in the background.
 		err := p.server.Generic.AddPostStartHook(name, func(hook genericapiserver.PostStartHookContext) error {
-			go func() {
+			p.background.Go(func() {
 				defer utilruntime.HandleCrashWithContext(hook)
 				if err := run(hook); err != nil && hook.Err() == nil {
 					cancel(fmt.Errorf("%s: %w", name, err))
 				}
-			}()
+			})
 			return nil
 		})
 		if err != nil {

@@ -7,16 +7,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/etcd"
 )
@@ -47,10 +53,12 @@ func (p *process) openEtcd(ctx context.Context, cancel context.CancelCauseFunc) 
 			}
 		}()
 		transportConfig.ServerList = []string{embedded.Endpoint()}
-		p.etcd = embedded.Client()
+		p.client = embedded.Client()
 		return nil
 	}
-	config := clientv3.Config{Endpoints: transportConfig.ServerList, DialTimeout: etcdDialTimeout, DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second}
+	transportConfig.EgressLookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return etcd.Dial, nil }
+	dialer := grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return etcd.Dial(ctx, "tcp", address) })
+	config := clientv3.Config{DialOptions: []grpc.DialOption{dialer}, Endpoints: transportConfig.ServerList, DialTimeout: etcdDialTimeout, DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second}
 	if transportConfig.CertFile != "" || transportConfig.KeyFile != "" || transportConfig.TrustedCAFile != "" {
 		info := transport.TLSInfo{CertFile: transportConfig.CertFile, KeyFile: transportConfig.KeyFile, TrustedCAFile: transportConfig.TrustedCAFile}
 		tlsConfig, err := info.ClientConfig()
@@ -68,8 +76,12 @@ func (p *process) openEtcd(ctx context.Context, cancel context.CancelCauseFunc) 
 			klog.FromContext(ctx).Error(err, "Cannot close the connection to etcd")
 		}
 	})
-	p.etcd = client
-	return nil
+	p.client = client
+	p.monitor = etcd.NewMonitor(client)
+	// The storage of the API cannot be made without it. There is nothing to serve until then.
+	return p.monitor.Wait(ctx, func(err error) {
+		klog.FromContext(ctx).Error(err, "Waiting for etcd", "servers", transportConfig.ServerList)
+	})
 }
 
 // checkEtcd is part of healthz alone. A server that is killed because its etcd is away (livez) comes back no
@@ -79,7 +91,7 @@ func (p *process) openEtcd(ctx context.Context, cancel context.CancelCauseFunc) 
 func (p *process) checkEtcd(req *http.Request) error {
 	ctx, cancel := context.WithTimeout(req.Context(), etcdCheckTimeout)
 	defer cancel()
-	_, err := p.etcd.Get(ctx, referencePrefix, clientv3.WithCountOnly())
+	_, err := p.client.Get(ctx, referencePrefix, clientv3.WithCountOnly())
 	return err
 }
 
@@ -133,7 +145,10 @@ func (p *process) observeCollector(r collect.Report, err error) {
 	if r.RemovedRefs+r.DeletedBlobs > 0 {
 		log.Info("Collected content", "records", r.RemovedRefs, "blobs", r.DeletedBlobs, "bytes", r.DeletedBytes)
 	}
-	if len(r.Missing) > 0 {
+	p.storeMetrics.observe(r, err, p.store)
+	// The same ones as last time are known.
+	if !slices.Equal(r.Missing, p.missing) {
+		p.missing = r.Missing
 		p.requestCheck()
 	}
 }
@@ -141,6 +156,24 @@ func (p *process) observeCollector(r collect.Report, err error) {
 // runCollector collects until ctx ends.
 func (p *process) runCollector(ctx context.Context) error {
 	return p.collector.Run(ctx, p.Collect.Interval)
+}
+
+// Bounds of the space that is left free for etcd, which is on the same volume and cannot go on without any.
+const (
+	maxReserve   = 512 << 20
+	reserveShare = 20 // one part of so many
+)
+
+// room returns an error, ErrNoSpace, where more content would take the space that etcd needs.
+func (p *process) room() error {
+	free, total, err := p.store.Space()
+	if err != nil {
+		return err
+	}
+	if reserve := min(total/reserveShare, maxReserve); free < reserve {
+		return fmt.Errorf("%w: of the volume %d bytes are free, and %d are kept so", content.ErrNoSpace, free, reserve)
+	}
+	return nil
 }
 
 // live lists which content the bundles name.

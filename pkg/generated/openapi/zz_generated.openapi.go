@@ -2973,7 +2973,7 @@ func schema_pkg_apis_rukpak_v1alpha1_BundleSpec(ref common.ReferenceCallback) co
 					},
 					"serviceAccountName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "serviceAccountName is the service account that the unpack pod runs as, so that its pull secrets apply. Its token is not given to the pod. Who creates the bundle needs \"use\" on it, or \"create pods\" in the namespace. Defaults to \"default\".",
+							Description: "serviceAccountName is the service account that the unpack pod runs as, so that its pull secrets apply. Its token is not given to the pod. Who creates the bundle needs \"use\" on it, or \"create pods\" in the namespace. Empty means \"default\".",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -3852,6 +3852,20 @@ func schema_pkg_apis_rukpak_v1alpha1_UnpackStatus(ref common.ReferenceCallback) 
 						SchemaProps: spec.SchemaProps{
 							Description: "classResourceVersion is the version of the class that the attempt followed.",
 							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"classGeneration": {
+						SchemaProps: spec.SchemaProps{
+							Description: "classGeneration is the generation of the class that the attempt followed: a change of it lets a stalled bundle be tried again.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"retryRequested": {
+						SchemaProps: spec.SchemaProps{
+							Description: "retryRequested means that somebody asked for the attempt, with the annotation rukpak.io/retry.",
+							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},

@@ -18,6 +18,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/util/dryrun"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
@@ -45,9 +46,9 @@ func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter, delete
 		UpdateStrategy:            s,
 		DeleteStrategy:            s,
 		ResetFieldsStrategy:       s,
-		Decorator:                 decorate,
-		AfterDelete: func(obj runtime.Object, _ *metav1.DeleteOptions) {
-			if b, ok := obj.(*rukpak.Bundle); ok {
+		AfterDelete: func(obj runtime.Object, options *metav1.DeleteOptions) {
+			// It is called for a dry run, too, after which the bundle is still there.
+			if b, ok := obj.(*rukpak.Bundle); ok && !(options != nil && dryrun.IsDryRun(options.DryRun)) {
 				deleted(b)
 			}
 		},
@@ -119,7 +120,8 @@ func asBundle(obj runtime.Object, err error) (*rukpak.Bundle, error) {
 // is a secret of the process and passes every authorization.
 func FromLoopback(ctx context.Context) bool {
 	u, ok := genericapirequest.UserFrom(ctx)
-	// The name alone can be impersonated by whoever may impersonate users; the group cannot.
+	// Who may impersonate users has the name; the group takes the right to impersonate that one as well, with
+	// which one is everything anyway.
 	return ok && u.GetName() == user.APIServerUser && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
@@ -192,27 +194,4 @@ func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 
 func match(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
 	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: attributes}
-}
-
-// decorate fills in where the contents of a bundle are read, which depends on the version of the API that is
-// read. A watch sends what the watch cache holds, which nobody can change, so the commit stores it too.
-func decorate(obj runtime.Object) {
-	switch o := obj.(type) {
-	case *rukpak.Bundle:
-		setURIs(o)
-	case *rukpak.BundleList:
-		for i := range o.Items {
-			setURIs(&o.Items[i])
-		}
-	}
-}
-
-func setURIs(b *rukpak.Bundle) {
-	uri := "/apis/" + v1alpha1.SchemeGroupVersion.String() + "/namespaces/" + b.Namespace + "/bundles/" + b.Name + "/content"
-	if b.Status.Content != nil {
-		b.Status.Content.URI = uri
-	}
-	for i := range b.Status.History {
-		b.Status.History[i].URI = uri + "?digest=" + b.Status.History[i].Digest
-	}
 }

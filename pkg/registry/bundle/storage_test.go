@@ -273,6 +273,13 @@ func testSelect(t *testing.T, s *Storage, _ <-chan *rukpak.Bundle) {
 func testDeleted(t *testing.T, s *Storage, deleted <-chan *rukpak.Bundle) {
 	create(t, s, imageBundle("deleted"))
 	commitContent(t, s, "deleted", digestA)
+	dry := &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+	if _, _, err := s.Bundle.Delete(asClient(t.Context(), "jane", ""), "deleted", rest.ValidateAllObjectFunc, dry); err != nil {
+		t.Fatal(err)
+	}
+	if len(deleted) > 0 {
+		t.Fatal("a dry run was told as a deletion")
+	}
 	if _, _, err := s.Bundle.Delete(asClient(t.Context(), "jane", ""), "deleted", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -64,6 +64,7 @@ func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	b, o := obj.(*rukpak.Bundle), old.(*rukpak.Bundle)
 	b.Status = o.Status
 	b.Generation = o.Generation
+	dropDefaulted(&b.Spec.Source, &o.Spec.Source)
 	if apiequality.Semantic.DeepEqual(b.Spec, o.Spec) {
 		return
 	}
@@ -71,12 +72,27 @@ func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	b.Status = *o.Status.DeepCopy()
 	if current(o) && sameContent(&b.Spec, &o.Spec) {
 		b.Status.Content.Generation = b.Generation
+		b.Status.ObservedGeneration = b.Generation
 		for i := range b.Status.Conditions {
 			b.Status.Conditions[i].ObservedGeneration = b.Generation
 		}
 		return
 	}
 	begin(b)
+}
+
+// dropDefaulted takes out the member of a source's former type when all that is left of it was filled in by the
+// server: who applied the former type did not set it, and could not unset it.
+func dropDefaulted(source, old *rukpak.BundleSource) {
+	if source.Type == old.Type {
+		return
+	}
+	if source.Type != rukpak.SourceTypeImage && source.Image != nil && source.Image.Reference == "" {
+		source.Image = nil
+	}
+	if source.Type != rukpak.SourceTypeUpload && source.Upload != nil && source.Upload.Digest == "" {
+		source.Upload = nil
+	}
 }
 
 // begin sets the status of a generation that nobody has worked on.
@@ -184,5 +200,4 @@ func (commitStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	b.Spec = o.Spec
 	metav1.ResetObjectMetaForStatus(&b.ObjectMeta, &o.ObjectMeta)
 	b.Status.Phase = rukpak.BundlePhase(conditions.Phase(b.Status.Conditions))
-	setURIs(b)
 }

@@ -198,6 +198,9 @@ func checkFollowed(t *testing.T, b, old *rukpak.Bundle) {
 	if b.Generation != old.Generation+1 || b.Status.Content.Generation != b.Generation {
 		t.Errorf("generation %d with content of generation %d, want both %d", b.Generation, b.Status.Content.Generation, old.Generation+1)
 	}
+	if b.Status.ObservedGeneration != b.Generation {
+		t.Errorf("observed is generation %d of %d", b.Status.ObservedGeneration, b.Generation)
+	}
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration != b.Generation {
 		t.Errorf("condition Ready is %+v", ready)

@@ -4,6 +4,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -33,6 +34,8 @@ type Params struct {
 	Endpoint Endpoint
 	// Key makes the proof.
 	Key []byte
+	// AccountSecrets are the pull secrets of the bundle's service account.
+	AccountSecrets []corev1.LocalObjectReference
 }
 
 // contentRoot is where the image's files are in mode ImageVolume.
@@ -51,13 +54,25 @@ type builder struct {
 	folder string
 }
 
+// Account is the service account of a bundle's pods.
+func Account(bundle *v1alpha1.Bundle) string {
+	return cmp.Or(bundle.Spec.ServiceAccountName, v1alpha1.DefaultServiceAccountName)
+}
+
+// NamesSecrets tells whether the class or the bundle names pull secrets, so that those of the service account
+// have to be named, too.
+func NamesSecrets(class *v1alpha1.ProvisionerClass, bundle *v1alpha1.Bundle) bool {
+	return len(bundle.Spec.ImagePullSecrets) > 0 ||
+		class.Unpack != nil && class.Unpack.PodTemplate != nil && len(class.Unpack.PodTemplate.ImagePullSecrets) > 0
+}
+
 // Build makes the pod of the attempt in status.unpack. Its mode there is
 // ImageVolume or ImageCopy.
 //
 // The pod satisfies the restricted Pod Security Standard and has no credential
-// but a token with the audience rukpak.io. It names the pull secrets of the class and those of
-// the bundle. A pod that names any does not get those of its service account from
-// the ServiceAccount admission plugin; the kubelet looks no further than the pod.
+// but a token with the audience rukpak.io. It names the pull secrets of the class, those of
+// the bundle and, if there are any, those of the service account: admission adds the latter only
+// to pods that name none, and the kubelet looks no further than the pod.
 func Build(p Params) *corev1.Pod {
 	b := &builder{Params: p, attempt: p.Bundle.Status.Unpack}
 	if p.Class.Unpack != nil && p.Class.Unpack.PodTemplate != nil {
@@ -111,11 +126,11 @@ func (b *builder) spec() corev1.PodSpec {
 		ActiveDeadlineSeconds:         ptr.To(int64(Timeout(b.Class).Seconds())),
 		TerminationGracePeriodSeconds: ptr.To[int64](1),
 		DNSPolicy:                     corev1.DNSDefault,
-		ServiceAccountName:            b.Bundle.Spec.ServiceAccountName,
+		ServiceAccountName:            Account(b.Bundle),
 		AutomountServiceAccountToken:  ptr.To(false),
 		EnableServiceLinks:            ptr.To(false),
 		SecurityContext:               b.podSecurity(),
-		ImagePullSecrets:              pullSecrets(b.template.ImagePullSecrets, b.Bundle.Spec.ImagePullSecrets),
+		ImagePullSecrets:              pullSecrets(b.AccountSecrets, b.template.ImagePullSecrets, b.Bundle.Spec.ImagePullSecrets),
 		NodeSelector:                  nodeSelector,
 		Tolerations:                   tolerations(b.template.Tolerations),
 		PriorityClassName:             b.template.PriorityClassName,

@@ -190,14 +190,19 @@ func noInjectionAnnotations() map[string]string {
 	}
 }
 
-// pullSecrets joins the lists and names each secret once.
-func pullSecrets(lists ...[]v1alpha1.LocalObjectReference) []corev1.LocalObjectReference {
+// pullSecrets joins the lists and names each secret once, those of the account last.
+func pullSecrets(account []corev1.LocalObjectReference, lists ...[]v1alpha1.LocalObjectReference) []corev1.LocalObjectReference {
 	var out []corev1.LocalObjectReference
 	for _, list := range lists {
 		for _, secret := range list {
 			if ref := (corev1.LocalObjectReference{Name: secret.Name}); !slices.Contains(out, ref) {
 				out = append(out, ref)
 			}
+		}
+	}
+	for _, ref := range account {
+		if !slices.Contains(out, ref) {
+			out = append(out, ref)
 		}
 	}
 	return out

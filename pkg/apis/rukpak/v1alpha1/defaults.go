@@ -64,14 +64,12 @@ func SetDefaults_ProvisionerClass(c *ProvisionerClass) {
 }
 
 // SetDefaults_Bundle fills in the optional fields of a bundle. The class is not among
-// them: admission fills it in, since it depends on other objects.
+// them: admission fills it in, since it depends on other objects. Nor is the service account, which
+// would stay behind when the source becomes one that has none.
 func SetDefaults_Bundle(b *Bundle) {
 	src := &b.Spec.Source
 	switch src.Type {
 	case SourceTypeImage:
-		if b.Spec.ServiceAccountName == "" {
-			b.Spec.ServiceAccountName = DefaultServiceAccountName
-		}
 		if src.Image != nil {
 			if src.Image.PullPolicy == "" {
 				src.Image.PullPolicy = corev1.PullAlways

@@ -280,7 +280,7 @@ type BundleSpec struct {
 
 	// serviceAccountName is the service account that the unpack pod runs as, so that
 	// its pull secrets apply. Its token is not given to the pod. Who creates the bundle needs
-	// "use" on it, or "create pods" in the namespace. Defaults to "default".
+	// "use" on it, or "create pods" in the namespace. Empty means "default".
 	// +optional
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
@@ -531,6 +531,13 @@ type UnpackStatus struct {
 	// classResourceVersion is the version of the class that the attempt followed.
 	// +optional
 	ClassResourceVersion string `json:"classResourceVersion,omitempty"`
+	// classGeneration is the generation of the class that the attempt followed: a change of
+	// it lets a stalled bundle be tried again.
+	// +optional
+	ClassGeneration int64 `json:"classGeneration,omitempty"`
+	// retryRequested means that somebody asked for the attempt, with the annotation rukpak.io/retry.
+	// +optional
+	RetryRequested bool `json:"retryRequested,omitempty"`
 	// startTime is when the attempt began.
 	// +optional
 	// +k8s:opaqueType

@@ -665,6 +665,8 @@ func Validate_UnpackStatus(
 	// field UnpackStatus.ResolvedReference has no validation
 	// field UnpackStatus.ClassUID has no validation
 	// field UnpackStatus.ClassResourceVersion has no validation
+	// field UnpackStatus.ClassGeneration has no validation
+	// field UnpackStatus.RetryRequested has no validation
 	// field UnpackStatus.StartTime has no validation
 	// field UnpackStatus.EndTime has no validation
 	// field UnpackStatus.Failures has no validation

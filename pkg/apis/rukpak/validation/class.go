@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/provisioner"
 )
 
@@ -37,9 +38,7 @@ func Class(c *rukpak.ProvisionerClass, stores sets.Set[string]) field.ErrorList 
 
 	path := field.NewPath("provisioner")
 	if c.Provisioner != "" {
-		for _, msg := range validation.IsQualifiedName(strings.ToLower(c.Provisioner)) {
-			errs = append(errs, field.Invalid(path, c.Provisioner, msg))
-		}
+		errs = append(errs, provisionerName(c.Provisioner, path)...)
 	}
 	if err := provisioner.ValidateParameters(c.Provisioner, c.Parameters); err != nil {
 		errs = append(errs, field.Invalid(field.NewPath("parameters"), c.Parameters, err.Error()))
@@ -52,6 +51,22 @@ func Class(c *rukpak.ProvisionerClass, stores sets.Set[string]) field.ErrorList 
 		errs = append(errs, field.Invalid(field.NewPath("revisionHistoryLimit"), *n, validation.InclusiveRangeError(0, maxRevisionHistoryLimit)))
 	}
 	return append(errs, unpackPolicy(c.Unpack, field.NewPath("unpack"))...)
+}
+
+// provisionerName wants the prefix of a domain, so that it is known whose a provisioner is. Under this API's own domain
+// there are the built-in ones alone: a misspelt one would wait for a controller that nobody has.
+func provisionerName(name string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, msg := range validation.IsQualifiedName(strings.ToLower(name)) {
+		errs = append(errs, field.Invalid(path, name, msg))
+	}
+	if !strings.Contains(name, "/") {
+		errs = append(errs, field.Invalid(path, name, "must have the prefix of a domain, as in example.com/name"))
+	}
+	if strings.HasPrefix(name, reservedPrefix) && !provisioner.BuiltIn(name) {
+		errs = append(errs, field.NotSupported(path, name, []string{v1alpha1.ProvisionerPlain, v1alpha1.ProvisionerRaw}))
+	}
+	return errs
 }
 
 // ClassUpdate validates a change of a class.

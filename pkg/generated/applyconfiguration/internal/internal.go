@@ -506,6 +506,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: attempt
       type:
         scalar: numeric
+    - name: classGeneration
+      type:
+        scalar: numeric
     - name: classResourceVersion
       type:
         scalar: string
@@ -545,6 +548,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: resolvedReference
       type:
         scalar: string
+    - name: retryRequested
+      type:
+        scalar: boolean
     - name: startTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time

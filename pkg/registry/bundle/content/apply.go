@@ -4,6 +4,7 @@
 package content
 
 import (
+	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,8 +21,11 @@ import (
 func (g *grant) apply(b *rukpak.Bundle, class *rukpak.ProvisionerClass, summary tarball.Summary, resolved *rukpak.ResolvedSource, now time.Time) (bool, error) {
 	s := &b.Status
 	if c := s.Content; c != nil && c.Generation == g.generation {
-		if c.Digest == summary.Digest && meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionContentAvailable) {
+		if c.Digest == summary.Digest && g.settled(s) {
 			return false, nil
+		}
+		if err := g.checkRestored(b, c, summary); err != nil {
+			return false, err
 		}
 		if g.attempt && s.Unpack.EndTime != nil && c.Digest != summary.Digest {
 			return false, conflict(b, CauseAttemptEnded, "the attempt has brought other content already")
@@ -55,6 +59,27 @@ func (g *grant) apply(b *rukpak.Bundle, class *rukpak.ProvisionerClass, summary 
 		}
 	}
 	return changed, nil
+}
+
+// settled reports whether the status says already all that the commit of the content it names would say. An
+// attempt for content that is there, as after a retry, has yet to be ended.
+func (g *grant) settled(s *rukpak.BundleStatus) bool {
+	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionContentAvailable) &&
+		(!g.builtIn || meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionUnpacked)) &&
+		(!g.attempt || s.Unpack.EndTime != nil)
+}
+
+// checkRestored refuses to put other content into the place of content that was lost: what a bundle once
+// resolved is pinned, and what was pinned can be told by the digest of its files.
+func (g *grant) checkRestored(b *rukpak.Bundle, lost *rukpak.ContentStatus, summary tarball.Summary) error {
+	available := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable)
+	if !g.attempt || available == nil || available.Reason != conditions.ReasonContentLost ||
+		lost.UncompressedDigest == "" || lost.UncompressedDigest == summary.UncompressedDigest || b.Status.Unpack.RetryRequested {
+		return nil
+	}
+	message := "the content that was lost had the files " + lost.UncompressedDigest + ", and the image has " + summary.UncompressedDigest +
+		": edit the source, or set the annotation " + v1alpha1.AnnotationRetry + ", to take what it has now"
+	return status(b, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, message, metav1.StatusCause{Type: CauseContentRefused, Message: message})
 }
 
 // trim keeps the newest earlier contents that the class allows, each once, without the current one.

@@ -107,8 +107,8 @@ func TestApply(t *testing.T) {
 				test.before(x)
 			}
 			x.Status.Unpack.Failures, x.Status.Unpack.Reason = 3, "PullFailed"
-			unchanged := x.Status.Content != nil && x.Status.Content.Digest == a && x.Status.Content.Generation == 1 && available(x)
 			g := &grant{uid: "uid-1", generation: 1, builtIn: true, attempt: !test.upload, podUID: "pod-uid"}
+			unchanged := x.Status.Content != nil && x.Status.Content.Digest == a && x.Status.Content.Generation == 1 && g.settled(&x.Status)
 			summary := tarball.Summary{Digest: a, Size: 1, UncompressedDigest: "sha256:u", UncompressedSize: 2, Files: 3}
 			resolved := &rukpak.ResolvedSource{Type: rukpak.SourceTypeImage, Image: &rukpak.ResolvedImage{Reference: "app@" + a}}
 			changed, err := g.apply(x, &rukpak.ProvisionerClass{Provisioner: v1alpha1.ProvisionerRaw, RevisionHistoryLimit: ptr.To[int32](2)}, summary, resolved, time.Unix(2e9, 0))
@@ -122,6 +122,55 @@ func TestApply(t *testing.T) {
 				return
 			}
 			checkApplied(t, x, g)
+		})
+	}
+}
+
+// An attempt that somebody asked for brings what is there already: it has ended well, and the bundle is Ready again.
+func TestTheSameContentEndsTheAttempt(t *testing.T) {
+	x := attempted()
+	conditions.Begin(&x.Status.Conditions, 1)
+	x.Status.Content = &rukpak.ContentStatus{Digest: "sha256:a", Generation: 1}
+	conditions.SetContentAvailable(&x.Status.Conditions, 1, true, conditions.ReasonAvailable, "")
+	g := &grant{uid: "uid-1", generation: 1, builtIn: true, attempt: true, podUID: "pod-uid"}
+	changed, err := g.apply(x, &rukpak.ProvisionerClass{}, tarball.Summary{Digest: "sha256:a"}, &rukpak.ResolvedSource{}, time.Unix(2e9, 0))
+	if err != nil || changed {
+		t.Errorf("changed %v, error %v", changed, err)
+	}
+	if x.Status.Unpack.EndTime == nil || !meta.IsStatusConditionTrue(x.Status.Conditions, v1alpha1.ConditionReady) {
+		t.Errorf("the attempt goes on: %+v, %+v", x.Status.Unpack, x.Status.Conditions)
+	}
+	if !g.settled(&x.Status) {
+		t.Error("the same once more would change something")
+	}
+}
+
+// What was lost comes back as it was, or not at all, unless somebody asks for what there is now.
+func TestLostContentIsRestoredAsItWas(t *testing.T) {
+	for name, test := range map[string]struct {
+		files   string
+		asked   bool
+		refused bool
+	}{
+		"the same files":                     {files: "sha256:u"},
+		"other files":                        {files: "sha256:v", refused: true},
+		"other files that were asked for":    {files: "sha256:v", asked: true},
+		"the same files that were asked for": {files: "sha256:u", asked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := attempted()
+			conditions.Begin(&x.Status.Conditions, 1)
+			x.Status.Content = &rukpak.ContentStatus{Digest: "sha256:a", UncompressedDigest: "sha256:u", Generation: 1}
+			x.Status.Unpack.RetryRequested = test.asked
+			conditions.SetContentAvailable(&x.Status.Conditions, 1, false, conditions.ReasonContentLost, "")
+			g := &grant{uid: "uid-1", generation: 1, builtIn: true, attempt: true, podUID: "pod-uid"}
+			_, err := g.apply(x, &rukpak.ProvisionerClass{}, tarball.Summary{Digest: "sha256:b", UncompressedDigest: test.files}, &rukpak.ResolvedSource{}, time.Unix(2e9, 0))
+			if (err != nil) != test.refused {
+				t.Errorf("error %v", err)
+			}
+			if test.refused && x.Status.Content.Digest != "sha256:a" {
+				t.Errorf("the content is %+v", x.Status.Content)
+			}
 		})
 	}
 }

@@ -9,9 +9,9 @@ import (
 )
 
 var (
-	readBytes = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: "rukpak_content_read_bytes_total", Help: "Bytes of content sent to readers, by namespace.", StabilityLevel: metrics.ALPHA,
-	}, []string{"namespace"})
+	readBytes = metrics.NewCounter(&metrics.CounterOpts{
+		Name: "rukpak_content_read_bytes_total", Help: "Bytes of content sent to readers.", StabilityLevel: metrics.ALPHA,
+	})
 	writes = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: "rukpak_content_writes_total", Help: "Writes of content by result: committed, unchanged, refused, failed.", StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})

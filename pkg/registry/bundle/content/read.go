@@ -10,10 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/audit"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -37,17 +40,7 @@ const (
 
 // get answers GET and HEAD: RFC 9110 with ranges and conditions, RFC 9530 for the digest.
 func (r *REST) get(ctx context.Context, name string, o *rukpak.BundleContentOptions, w http.ResponseWriter, req *http.Request, responder rest.Responder) {
-	b, err := r.Bundles.Get(ctx, name)
-	if err != nil {
-		responder.Error(err)
-		return
-	}
-	c, err := pick(b, o.Digest)
-	if err != nil {
-		responder.Error(err)
-		return
-	}
-	blob, err := r.open(ctx, b, c)
+	b, c, blob, err := r.find(ctx, name, o)
 	if err != nil {
 		responder.Error(err)
 		return
@@ -64,7 +57,31 @@ func (r *REST) get(ctx context.Context, name string, o *rukpak.BundleContentOpti
 		klog.FromContext(ctx).V(4).Info("Reader of content went away", "bundle", klog.KObj(b), "err", err)
 	}
 	audit.AddAuditAnnotations(ctx, auditBundle, string(b.UID), auditDigest, c.Digest, auditBytes, strconv.FormatInt(out.written, 10))
-	readBytes.WithLabelValues(b.Namespace).Add(float64(out.written))
+	readBytes.Add(float64(out.written))
+}
+
+// lookupTimeout bounds the look-ups before content is sent. The request itself has no deadline: it takes as long
+// as the client's line is slow.
+const lookupTimeout = 10 * time.Second
+
+// find finds the content that a request asks for, and opens it.
+func (r *REST) find(ctx context.Context, name string, o *rukpak.BundleContentOptions) (*rukpak.Bundle, *rukpak.ContentStatus, *blob, error) {
+	limited, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	b, err := r.Bundles.Get(limited, name)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	c, err := pick(b, o.Digest)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	blob, err := r.open(limited, b, c)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	blob.ctx = ctx
+	return b, c, blob, nil
 }
 
 // pick chooses the content that is asked for: the current one, or the one with a digest.
@@ -91,36 +108,36 @@ func pick(b *rukpak.Bundle, digest string) (*rukpak.ContentStatus, error) {
 
 // open opens the stored bytes of a content. Bytes that are gone are said to be so in the bundle's status.
 func (r *REST) open(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentStatus) (*blob, error) {
-	store, found, err := r.locate(ctx, b, c.Digest)
-	if err != nil {
-		return nil, unavailable("look up the content of bundle", b, err)
+	found, err := r.stored(ctx, b, c)
+	if err == nil {
+		return found, nil
 	}
-	if found {
-		var info content.Info
-		if info, err = r.Stores[store].Stat(ctx, c.Digest); err == nil {
-			if info.Size == c.Size {
-				return &blob{ctx: ctx, store: r.Stores[store], digest: c.Digest, size: info.Size}, nil
-			}
-			err = fmt.Errorf("the stored content has %d bytes in place of %d", info.Size, c.Size)
-		} else if !errors.Is(err, content.ErrNotFound) {
-			return nil, unavailable("open the content of bundle", b, err)
-		}
+	if !errors.Is(err, content.ErrNotFound) {
+		return nil, unavailable("open the content", b, err)
 	}
-	if c == b.Status.Content {
-		r.markLost(ctx, b, c.Digest, err)
-	}
+	r.markLost(ctx, b, c, err)
 	return nil, lost(b, c.Digest)
 }
 
-// markLost says in the status that content cannot be served any more.
-func (r *REST) markLost(ctx context.Context, b *rukpak.Bundle, digest string, cause error) {
+// markLost says in the status that content cannot be served any more: that of the bundle in the conditions, an
+// earlier one by taking it out of the history.
+func (r *REST) markLost(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentStatus, cause error) {
+	digest := c.Digest
 	log := klog.FromContext(ctx)
 	log.Error(cause, "Content of a bundle is lost", "bundle", klog.KObj(b), "digest", digest)
 	ctx = context.WithoutCancel(ctx)
 	ctx, cancel := context.WithTimeout(ctx, r.CommitTimeout)
 	defer cancel()
 	_, err := r.Bundles.Commit(ctx, b.Name, func(now *rukpak.Bundle) error {
-		if now.UID != b.UID || now.Status.Content == nil || now.Status.Content.Digest != digest {
+		if now.UID != b.UID {
+			return nil
+		}
+		// It may have come back meanwhile.
+		if _, err := r.stored(ctx, now, c); err == nil || !errors.Is(err, content.ErrNotFound) {
+			return err
+		}
+		now.Status.History = slices.DeleteFunc(now.Status.History, func(c rukpak.ContentStatus) bool { return c.Digest == digest })
+		if now.Status.Content == nil || now.Status.Content.Digest != digest {
 			return nil
 		}
 		conditions.SetContentAvailable(&now.Status.Conditions, now.Generation, false, conditions.ReasonContentLost, "the stored bytes of "+digest+" are gone")
@@ -143,16 +160,72 @@ func reprDigest(digest string) string {
 	return "sha-256=:" + base64.StdEncoding.EncodeToString(raw) + ":"
 }
 
-// CheckStored makes the condition ContentAvailable of a bundle say whether its content can be served.
-func (r *REST) CheckStored(ctx context.Context, b *rukpak.Bundle) {
-	c := b.Status.Content
-	if c == nil || !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionContentAvailable) {
-		return
-	}
-	blob, err := r.open(genericapirequest.WithNamespace(ctx, b.Namespace), b, c)
+// stored finds the bytes of a bundle's content. ErrNotFound if the bundle has no record of them, or the store
+// does not have them, or not all of them.
+func (r *REST) stored(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentStatus) (*blob, error) {
+	store, found, err := r.locate(ctx, b, c.Digest)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Content cannot be served", "bundle", klog.KObj(b), "digest", c.Digest)
+		return nil, err
+	}
+	if !found {
+		return nil, fmt.Errorf("%s of bundle %s/%s has no record: %w", c.Digest, b.Namespace, b.Name, content.ErrNotFound)
+	}
+	info, err := r.Stores[store].Stat(ctx, c.Digest)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size != c.Size {
+		return nil, fmt.Errorf("%s has %d bytes in place of %d: %w", c.Digest, info.Size, c.Size, content.ErrNotFound)
+	}
+	return &blob{ctx: ctx, store: r.Stores[store], digest: c.Digest, size: info.Size}, nil
+}
+
+// CheckStored makes the status of a bundle say what of its content can be served: content that is gone is lost, and
+// content that was called lost and is there, as after a volume was put right, is available again.
+func (r *REST) CheckStored(ctx context.Context, b *rukpak.Bundle) {
+	ctx = genericapirequest.WithNamespace(ctx, b.Namespace)
+	for i := range b.Status.History {
+		r.checkOne(ctx, b, &b.Status.History[i])
+	}
+	if b.Status.Content == nil || !r.checkOne(ctx, b, b.Status.Content) {
 		return
 	}
-	blob.close()
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable); c == nil || c.Reason == conditions.ReasonContentLost {
+		r.markFound(ctx, b)
+	}
+}
+
+// checkOne reports whether a content is there. Content that is not is marked so, unless it is already.
+func (r *REST) checkOne(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentStatus) bool {
+	_, err := r.stored(ctx, b, c)
+	known := c == b.Status.Content && !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionContentAvailable)
+	switch {
+	case err == nil:
+		return true
+	case !errors.Is(err, content.ErrNotFound):
+		klog.FromContext(ctx).Error(err, "Content cannot be looked for", "bundle", klog.KObj(b), "digest", c.Digest)
+	case !known:
+		r.markLost(ctx, b, c, err)
+	}
+	return false
+}
+
+// markFound takes back that content is lost.
+func (r *REST) markFound(ctx context.Context, b *rukpak.Bundle) {
+	ctx, cancel := context.WithTimeout(ctx, r.CommitTimeout)
+	defer cancel()
+	_, err := r.Bundles.Commit(ctx, b.Name, func(now *rukpak.Bundle) error {
+		if now.UID != b.UID || now.Status.Content == nil || now.Status.Content.Digest != b.Status.Content.Digest {
+			return nil
+		}
+		generation := now.Generation
+		conditions.SetContentAvailable(&now.Status.Conditions, generation, true, conditions.ReasonAvailable, "content is served")
+		if now.Status.Content.Generation == generation && meta.IsStatusConditionTrue(now.Status.Conditions, v1alpha1.ConditionUnpacked) {
+			conditions.SetProgress(&now.Status.Conditions, generation, metav1.ConditionTrue, conditions.ReasonUnpacked, "content of this generation is served")
+		}
+		return nil
+	})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot say in the status that content is there", "bundle", klog.KObj(b))
+	}
 }

@@ -56,6 +56,8 @@ type Config struct {
 	// CommitTimeout bounds the time from the end of an upload to the end of its
 	// commit. The collector's grace period is longer.
 	CommitTimeout time.Duration
+	// Room returns an error, ErrNoSpace, while there is no space to take more in.
+	Room func() error
 	// Released is called when content may have become that of nobody.
 	Released func()
 	Now      func() time.Time
@@ -65,7 +67,16 @@ type Config struct {
 type REST struct {
 	Config
 	storeNames []string
+	// uploads and attempts bound the writes that run at the same time.
+	uploads, attempts chan struct{}
 }
+
+const (
+	// maxUploads bounds the uploads of clients, whose files are written twice and whose index is in memory.
+	maxUploads = 4
+	// maxAttempts bounds the writes of unpack pods, which are streamed.
+	maxAttempts = 16
+)
 
 var (
 	_ rest.Storage         = &REST{}
@@ -75,7 +86,7 @@ var (
 
 // NewREST returns the subresource.
 func NewREST(config Config) *REST {
-	r := &REST{Config: config}
+	r := &REST{Config: config, uploads: make(chan struct{}, maxUploads), attempts: make(chan struct{}, maxAttempts)}
 	for name := range config.Stores {
 		r.storeNames = append(r.storeNames, name)
 	}

@@ -146,6 +146,28 @@ func (p *pacedReader) finish() {
 	_ = p.control.SetReadDeadline(time.Time{})
 }
 
+// roomInterval is after how many bytes a body asks again whether there is room for more.
+const roomInterval = 16 << 20
+
+// roomyReader reads on while there is room for what it reads.
+type roomyReader struct {
+	from io.Reader
+	room func() error
+	read int
+}
+
+func (r *roomyReader) Read(b []byte) (int, error) {
+	if r.read >= roomInterval {
+		r.read = 0
+		if err := r.room(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := r.from.Read(b)
+	r.read += n
+	return n, err
+}
+
 // storeWriter remembers the error of the store.
 type storeWriter struct {
 	content.Writer

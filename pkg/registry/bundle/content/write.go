@@ -51,14 +51,16 @@ func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOpti
 // write takes a body from the first check to the commit. It returns the bundle as it is then, and
 // 201 where there was no content before, else 200.
 func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOptions, body *pacedReader, req *http.Request) (*rukpak.Bundle, int, error) {
-	b, err := r.Bundles.Get(ctx, name)
+	limited, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	b, err := r.Bundles.Get(limited, name)
 	if err != nil {
 		return nil, 0, err
 	}
 	if b.Spec.ProvisionerClassName == "" {
 		return nil, 0, conflict(b, "ClassMissing", "it has no class yet, so nobody knows where its content belongs")
 	}
-	class, err := r.Classes.Class(ctx, b.Spec.ProvisionerClassName)
+	class, err := r.Classes.Class(limited, b.Spec.ProvisionerClassName)
 	if apierrors.IsNotFound(err) {
 		return nil, 0, conflict(b, "ClassMissing", fmt.Sprintf("its class %q does not exist", b.Spec.ProvisionerClassName))
 	} else if err != nil {
@@ -72,6 +74,11 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 	if err != nil {
 		return nil, 0, err
 	}
+	done, err := r.admit(b, g)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer done()
 	limits := limitsOf(class)
 	if err := checkHeaders(b, req, limits); err != nil {
 		return nil, 0, err
@@ -99,10 +106,30 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 	return r.commit(ctx, b, class, g, ref, writer, summary)
 }
 
+// admit takes a place among the writes that may run at the same time, if there is one, and room in the store.
+func (r *REST) admit(b *rukpak.Bundle, g *grant) (done func(), err error) {
+	if err := r.Room(); err != nil {
+		return nil, failed(b, err)
+	}
+	places := r.uploads
+	if g.canonical {
+		places = r.attempts
+	}
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }, nil
+	default:
+		return nil, apierrors.NewTooManyRequests("as many writes of content as the server takes at the same time are under way", busyRetrySeconds)
+	}
+}
+
+// busyRetrySeconds is when to try again after the server was busy.
+const busyRetrySeconds = 2
+
 // receive streams the body into the store, and checks every byte of it on the way.
 func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *http.Request, body *pacedReader, writer *storeWriter, limits tarball.Limits, check provisioner.Check) (tarball.Summary, error) {
 	var (
-		in      io.Reader = body
+		in      io.Reader = &roomyReader{from: body, room: r.Room}
 		expect  []byte
 		sum     hash.Hash
 		summary tarball.Summary
@@ -122,7 +149,7 @@ func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *htt
 	}
 	switch {
 	case body.err != nil:
-		return summary, badRequest("the body ended early, after %d bytes: %v", body.read, body.err)
+		return summary, brokenOff(b, body)
 	case writer.err != nil:
 		return summary, failed(b, writer.err)
 	case err != nil:
@@ -137,7 +164,7 @@ func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *htt
 	if expect != nil {
 		// What follows the archive in the body counts too.
 		if _, err := io.Copy(io.Discard, in); err != nil {
-			return summary, badRequest("the body ended early, after %d bytes: %v", body.read, err)
+			return summary, brokenOff(b, body)
 		}
 		if got := sum.Sum(nil); string(got) != string(expect) {
 			return summary, badRequest("header Content-Digest: the body has the sha-256 digest %x, not %x", got, expect)

@@ -323,7 +323,7 @@ func TestABodyThatBreaksOff(t *testing.T) {
 			if err := conn.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(string(answer), " 400 ") || !strings.Contains(string(answer), "ended early") {
+			if !strings.Contains(string(answer), " 408 ") || !strings.Contains(string(answer), "ended early") {
 				t.Errorf("the answer is %q", answer)
 			}
 			if !apiequality.Semantic.DeepEqual(w.now("app").Status, before) || !slices.Equal(w.files(), files) {

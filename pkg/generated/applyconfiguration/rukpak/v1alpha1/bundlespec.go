@@ -17,7 +17,7 @@ type BundleSpecApplyConfiguration struct {
 	Source *BundleSourceApplyConfiguration `json:"source,omitempty"`
 	// serviceAccountName is the service account that the unpack pod runs as, so that
 	// its pull secrets apply. Its token is not given to the pod. Who creates the bundle needs
-	// "use" on it, or "create pods" in the namespace. Defaults to "default".
+	// "use" on it, or "create pods" in the namespace. Empty means "default".
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`
 	// imagePullSecrets name secrets with which the image is pulled, beside those of
 	// the service account. Who creates the bundle needs "get" on them, or "create

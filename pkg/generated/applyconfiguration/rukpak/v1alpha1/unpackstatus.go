@@ -34,6 +34,11 @@ type UnpackStatusApplyConfiguration struct {
 	ClassUID *types.UID `json:"classUID,omitempty"`
 	// classResourceVersion is the version of the class that the attempt followed.
 	ClassResourceVersion *string `json:"classResourceVersion,omitempty"`
+	// classGeneration is the generation of the class that the attempt followed: a change of
+	// it lets a stalled bundle be tried again.
+	ClassGeneration *int64 `json:"classGeneration,omitempty"`
+	// retryRequested means that somebody asked for the attempt, with the annotation rukpak.io/retry.
+	RetryRequested *bool `json:"retryRequested,omitempty"`
 	// startTime is when the attempt began.
 	StartTime *v1.Time `json:"startTime,omitempty"`
 	// endTime is when the attempt ended, for better or worse.
@@ -123,6 +128,22 @@ func (b *UnpackStatusApplyConfiguration) WithClassUID(value types.UID) *UnpackSt
 // If called multiple times, the ClassResourceVersion field is set to the value of the last call.
 func (b *UnpackStatusApplyConfiguration) WithClassResourceVersion(value string) *UnpackStatusApplyConfiguration {
 	b.ClassResourceVersion = &value
+	return b
+}
+
+// WithClassGeneration sets the ClassGeneration field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ClassGeneration field is set to the value of the last call.
+func (b *UnpackStatusApplyConfiguration) WithClassGeneration(value int64) *UnpackStatusApplyConfiguration {
+	b.ClassGeneration = &value
+	return b
+}
+
+// WithRetryRequested sets the RetryRequested field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RetryRequested field is set to the value of the last call.
+func (b *UnpackStatusApplyConfiguration) WithRetryRequested(value bool) *UnpackStatusApplyConfiguration {
+	b.RetryRequested = &value
 	return b
 }
 

@@ -1,0 +1,96 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// dialPause is how long a refused connection waits for the next try.
+	dialPause = 500 * time.Millisecond
+	// watchInterval and watchTimeout bound how long it takes to notice that an etcd does not answer, or does again.
+	watchInterval = time.Second
+	watchTimeout  = 3 * time.Second
+)
+
+// Dial connects to an etcd, trying again until ctx ends. A client of etcd pauses for up to two minutes after
+// connections that failed at once; while it waits in here it does not, so that it is back half a second after etcd is.
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(ctx, network, address)
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(dialPause):
+		}
+	}
+}
+
+// Monitor knows whether an etcd answers.
+type Monitor struct {
+	client  *clientv3.Client
+	trouble atomic.Pointer[error]
+}
+
+// NewMonitor returns a monitor that Run starts. Until then the etcd counts as answering.
+func NewMonitor(client *clientv3.Client) *Monitor { return &Monitor{client: client} }
+
+// Err is nil while the etcd answers, else what the latest question ended with.
+func (m *Monitor) Err() error {
+	if err := m.trouble.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Run asks until ctx ends.
+func (m *Monitor) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := m.ask(ctx); err != nil {
+			m.trouble.Store(&err)
+		} else {
+			m.trouble.Store(nil)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(watchInterval):
+		}
+	}
+}
+
+// Wait returns when the etcd answers, or ctx ends. tell is called with each failure.
+func (m *Monitor) Wait(ctx context.Context, tell func(error)) error {
+	for {
+		err := m.ask(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		tell(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(watchInterval):
+		}
+	}
+}
+
+// ask reads a key that is not there, which takes a quorum.
+func (m *Monitor) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
+	defer cancel()
+	_, err := m.client.Get(ctx, "health", clientv3.WithCountOnly())
+	return err
+}
