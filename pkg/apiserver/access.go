@@ -11,13 +11,10 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
@@ -45,29 +42,6 @@ func secure(info *genericapiserver.AuthenticationInfo) {
 		return response, ok, err
 	})
 }
-
-// failEarly answers requests for objects with an error that names etcd while it does not answer. They would wait for it
-// until their deadline, and those for content have none. Discovery goes on.
-func failEarly(next http.Handler, trouble func() error) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		info, ok := genericapirequest.RequestInfoFrom(req.Context())
-		if !ok || !info.IsResourceRequest {
-			next.ServeHTTP(w, req)
-			return
-		}
-		err := trouble()
-		if err == nil {
-			next.ServeHTTP(w, req)
-			return
-		}
-		status := apierrors.NewServiceUnavailable(fmt.Sprintf("etcd, which keeps the objects of this API, does not answer: %v", err))
-		status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: etcdRetrySeconds}
-		responsewriters.ErrorNegotiated(status, Codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
-	})
-}
-
-// etcdRetrySeconds is when to try again after etcd did not answer.
-const etcdRetrySeconds = 5
 
 type directKey struct{}
 

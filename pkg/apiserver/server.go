@@ -50,10 +50,10 @@ func Describe(config *genericapiserver.Config) {
 	config.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("content"))
 }
 
-// New assembles the server from a configuration that the options have been applied to. While trouble returns an
-// error, which is that of etcd, requests that need etcd are answered with it. The
+// New assembles the server from a configuration that the options have been applied to. An etcd that can be away is
+// watched; one that is part of the process is nil. The
 // configuration of the subresource lacks its bundles and classes, which are made here.
-func New(config *genericapiserver.RecommendedConfig, trouble func() error, extra content.Config) (*Server, error) {
+func New(config *genericapiserver.RecommendedConfig, etcd Etcd, extra content.Config) (*Server, error) {
 	secure(&config.Authentication)
 	attempts := &attemptAuthorizer{}
 	both, err := union.New(
@@ -65,7 +65,10 @@ func New(config *genericapiserver.RecommendedConfig, trouble func() error, extra
 	}
 	config.Authorization.Authorizer = both
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		return markDirect(genericapiserver.DefaultBuildHandlerChain(failEarly(handler, trouble), c))
+		if etcd != nil {
+			handler = failEarly(handler, etcd)
+		}
+		return markDirect(genericapiserver.DefaultBuildHandlerChain(handler, c))
 	}
 	generic, err := config.Complete().New(Name, genericapiserver.NewEmptyDelegate())
 	if err != nil {

@@ -6,7 +6,7 @@ package etcd
 import (
 	"context"
 	"net"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -39,29 +39,48 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 
 // Monitor knows whether an etcd answers.
 type Monitor struct {
-	client  *clientv3.Client
-	trouble atomic.Pointer[error]
+	client *clientv3.Client
+
+	mu     sync.Mutex
+	err    error
+	broken chan struct{} // closed while err is set
 }
 
 // NewMonitor returns a monitor that Run starts. Until then the etcd counts as answering.
-func NewMonitor(client *clientv3.Client) *Monitor { return &Monitor{client: client} }
+func NewMonitor(client *clientv3.Client) *Monitor {
+	return &Monitor{client: client, broken: make(chan struct{})}
+}
 
 // Err is nil while the etcd answers, else what the latest question ended with.
 func (m *Monitor) Err() error {
-	if err := m.trouble.Load(); err != nil {
-		return *err
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+
+// Broken is closed when the etcd stops to answer, or closed already while it does not.
+func (m *Monitor) Broken() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.broken
+}
+
+func (m *Monitor) note(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err != nil && m.err == nil:
+		close(m.broken)
+	case err == nil && m.err != nil:
+		m.broken = make(chan struct{})
 	}
-	return nil
+	m.err = err
 }
 
 // Run asks until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := m.ask(ctx); err != nil {
-			m.trouble.Store(&err)
-		} else {
-			m.trouble.Store(nil)
-		}
+		m.note(m.ask(ctx))
 		select {
 		case <-ctx.Done():
 		case <-time.After(watchInterval):

@@ -5,6 +5,7 @@ package unpack
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,16 +151,17 @@ func TestAutoFollowsTheVersionOfTheCluster(t *testing.T) {
 
 func TestPanicIsShownOnTheBundle(t *testing.T) {
 	inWorld(t, started(testClass(), testBundle()), func(w *world) {
-		panicking := true
+		var panicking atomic.Bool
+		panicking.Store(true)
 		w.config.Server = func() pod.Endpoint {
-			if panicking {
+			if panicking.Load() {
 				panic("out of cheese")
 			}
 			return pod.Endpoint{URL: "https://10.96.0.7:443"}
 		}
 		w.start()
 		w.expect(metav1.ConditionUnknown, ReasonInternalError)
-		panicking = false
+		panicking.Store(false)
 		w.pass(2 * longestRetry)
 		w.onlyPod()
 	})

@@ -311,7 +311,7 @@ func TestPatches(t *testing.T) {
 func TestDryRunChangesNothing(t *testing.T) {
 	namespace := newNamespace(t)
 	out := mustKubectl(t, encode(t, typedBundle(imageBundle("app", ""))), "create", "-n", namespace, "-f", "-", "--dry-run=server", "-o", "yaml")
-	for _, want := range []string{"provisionerClassName: plain", "serviceAccountName: default", "pullPolicy: Always", "uid: ", "phase: Pending"} {
+	for _, want := range []string{"provisionerClassName: plain", "path: /", "pullPolicy: Always", "uid: ", "phase: Pending"} {
 		if problem := missing(out, want); problem != "" {
 			t.Error(problem)
 		}

@@ -143,11 +143,11 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 		return err
 	}
 	p.collector = collector
-	trouble := func() error { return nil }
+	var watched apiserver.Etcd
 	if p.monitor != nil {
-		trouble = p.monitor.Err
+		watched = p.monitor
 	}
-	server, err := apiserver.New(p.config, trouble, subresource.Config{
+	server, err := apiserver.New(p.config, watched, subresource.Config{
 		References:    p.records,
 		Stores:        map[string]content.Store{v1alpha1.DefaultStore: p.store},
 		Resolve:       p.resolver(),

@@ -351,6 +351,7 @@ func TestRun(t *testing.T) {
 		go func() { ended <- c.Run(ctx, 10*time.Minute) }()
 
 		time.Sleep(20 * time.Minute) // of the fake clock
+		synctest.Wait()
 		if len(at) != 2 || at[0] > 2*time.Minute || at[1]-at[0] < 9*time.Minute || at[1]-at[0] > 11*time.Minute {
 			t.Errorf("rounds came after %v", at)
 		}
