@@ -160,16 +160,22 @@ func (b *builder) imageVolume(spec *corev1.PodSpec) {
 	if Digested(b.Reference) {
 		return
 	}
-	// The volume's image has been pulled by now, under the policy of the bundle. Not
-	// asking the registry again keeps both the same if the tag moves in between.
+	// The node pulls the images of the volumes, under the policy of the bundle, and starts the containers
+	// in the same go. Not asking the registry again keeps both the same if the tag moves in between; an init
+	// container would have the volume's image pulled once more after it.
 	policy := corev1.PullIfNotPresent
 	if image.PullPolicy == corev1.PullNever {
 		policy = corev1.PullNever
 	}
-	resolve := b.container(ContainerResolve, b.Reference, policy, b.program(), contract.CommandExit)
+	resolve := b.container(ContainerResolve, b.Reference, policy, b.folder+contract.Program, contract.CommandExit)
 	resolve.VolumeMounts = []corev1.VolumeMount{b.programMount(true)}
-	spec.Volumes = append(spec.Volumes, programVolume())
-	spec.InitContainers = []corev1.Container{b.install(), resolve}
+	spec.Volumes = append(spec.Volumes, corev1.Volume{
+		Name: volumeProgram,
+		VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{
+			Reference: b.Image, PullPolicy: corev1.PullIfNotPresent,
+		}},
+	})
+	spec.Containers = []corev1.Container{resolve, unpack}
 }
 
 // imageCopy runs the server's own static program inside the bundle's image.

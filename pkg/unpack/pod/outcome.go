@@ -53,11 +53,9 @@ func Judge(pod *corev1.Pod) Outcome {
 	if o, ok := judgePod(pod); ok {
 		return o
 	}
-	for _, name := range []string{ContainerInstall, ContainerResolve} {
-		if s := statusOf(pod.Status.InitContainerStatuses, name); s != nil {
-			if o, ok := judgeContainer(s); ok {
-				return o
-			}
+	if s := statusOf(pod.Status.InitContainerStatuses, ContainerInstall); s != nil {
+		if o, ok := judgeContainer(s); ok {
+			return o
 		}
 	}
 	if main != nil {

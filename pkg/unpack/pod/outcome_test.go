@@ -99,9 +99,7 @@ func TestJudge(t *testing.T) {
 		"no report":            {status: ended(2, "Error", "fatal error:\n\tout of\x00 cheese"), want: Outcome{State: Failed, Reason: ReasonContainerFailed}, words: "exit code 2: fatal error: out of cheese"},
 		"cannot be run":        {status: ended(128, "StartError", "exec format error"), want: Outcome{State: Failed, Reason: ReasonContainerFailed}, words: "exec format error"},
 		"install fails":        {status: withInit(initializing, ContainerInstall, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}}), want: Outcome{State: Failed, Reason: ReasonContainerFailed}, words: ContainerInstall},
-		"resolve pulls":        {status: withInit(initializing, ContainerResolve, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "x: not found"}}), want: Outcome{State: Waiting, Failing: true, Reason: ReasonImageNotFound}},
-		"resolve done":         {status: withInit(initializing, ContainerResolve, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}), want: Outcome{State: Waiting}},
-		"init report no proof": {status: withInit(initializing, ContainerResolve, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: `{"reason":"ContentRefused","message":"m"}`}}), want: Outcome{State: Failed, Reason: ReasonContainerFailed}},
+		"init report no proof": {status: withInit(initializing, ContainerInstall, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: `{"reason":"ContentRefused","message":"m"}`}}), want: Outcome{State: Failed, Reason: ReasonContainerFailed}},
 		"failed for nothing":   {status: corev1.PodStatus{Phase: corev1.PodFailed}, want: Outcome{State: Failed, Reason: ReasonPodFailed}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,11 +38,11 @@ func ResolvedReference(pod *corev1.Pod, reference string) string {
 			}
 		}
 	}
-	name, statuses := ContainerResolve, pod.Status.InitContainerStatuses
+	name := ContainerResolve
 	if contentVolume(pod) == nil {
-		name, statuses = ContainerUnpack, pod.Status.ContainerStatuses
+		name = ContainerUnpack
 	}
-	if s := statusOf(statuses, name); s != nil {
+	if s := statusOf(pod.Status.ContainerStatuses, name); s != nil {
 		return clean(s.ImageID)
 	}
 	return ""

@@ -15,7 +15,7 @@ func TestResolvedReference(t *testing.T) {
 	const other = "mirror.example/app@sha256:fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
 	resolve := func(imageID string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
-			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: ContainerResolve, ImageID: imageID}}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: ContainerResolve, ImageID: imageID}}
 		}
 	}
 	unpack := func(imageID, volume string) func(*corev1.Pod) {
