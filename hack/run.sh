@@ -10,7 +10,7 @@ export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:--buildvcs=false -trimpath}"
 bin=_output/bin
 mkdir -p "$bin"
 
-go build -ldflags '-s -w' -o "$bin/rukpak-apiserver" ./cmd/rukpak-apiserver
+make --no-print-directory --silent build
 go build -ldflags '-s -w' -o "$bin/demo" ./hack/demo
 
 kubectl=$bin/kubectl

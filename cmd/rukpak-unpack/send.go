@@ -101,9 +101,13 @@ func put(ctx context.Context, client *http.Client, url, token string, body io.Re
 type statusError struct {
 	code    int
 	message string
+	refusal bool // of the content: the message says all
 }
 
 func (e *statusError) Error() string {
+	if e.refusal {
+		return e.message
+	}
 	return fmt.Sprintf("the server answered %d: %s", e.code, e.message)
 }
 
@@ -113,6 +117,12 @@ func answered(resp *http.Response) *failure {
 	const enough = 64 << 10
 	var status struct {
 		Message string `json:"message"`
+		Details struct {
+			Causes []struct {
+				Field   string `json:"field"`
+				Message string `json:"message"`
+			} `json:"causes"`
+		} `json:"details"`
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, enough))
 	if err == nil {
@@ -121,7 +131,8 @@ func answered(resp *http.Response) *failure {
 	if err != nil || status.Message == "" {
 		status.Message = http.StatusText(resp.StatusCode)
 	}
-	f := &failure{reason: contract.ReasonUploadFailed, err: &statusError{resp.StatusCode, status.Message}}
+	answer := &statusError{code: resp.StatusCode, message: status.Message}
+	f := &failure{reason: contract.ReasonUploadFailed, err: answer}
 	switch code := resp.StatusCode; {
 	case code == http.StatusRequestEntityTooLarge:
 		f.reason = contract.ReasonLimitExceeded
@@ -131,6 +142,13 @@ func answered(resp *http.Response) *failure {
 		// The server asks the cluster about tokens, and says this too when it gets no answer.
 		code == http.StatusUnauthorized:
 		f.retry = true
+	}
+	if causes := status.Details.Causes; len(causes) > 0 && f.reason != contract.ReasonUploadFailed {
+		// Whoever reads it knows the bundle.
+		answer.refusal, answer.message = true, causes[0].Message
+		if field := causes[0].Field; f.reason == contract.ReasonContentRefused && field != "" {
+			answer.message = field + ": " + answer.message
+		}
 	}
 	return f
 }

@@ -114,7 +114,7 @@ func run(ctx context.Context, o options) (err error) {
 func portIsFree(port int) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("port %d of 127.0.0.1 is in use, perhaps by a server that was started before: stop it, or choose another port with --port", port)
+		return fmt.Errorf("port %d of 127.0.0.1 is in use, perhaps by a server that was started before: stop it, or choose another one: hack/run.sh --port NUMBER", port)
 	}
 	if err != nil {
 		return fmt.Errorf("port %d of 127.0.0.1 cannot be used: %w", port, err)

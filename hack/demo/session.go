@@ -107,7 +107,7 @@ The server is running; its log is %[2]s/server.log. In another terminal, try:
 Content of your own, without an image:
 
   kubectl apply -f artifacts/examples/bundle-upload.yaml
-  tar cz manifests | kubectl replace --raw %[4]s -f - > /dev/null
+  kubectl replace --raw %[4]s -f %[2]s/hello.tar.gz > /dev/null
 
 Nobody reads it without a credential:
 

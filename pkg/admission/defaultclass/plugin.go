@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/warning"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -54,16 +56,23 @@ func (p *plugin) ValidateInitialization() error {
 }
 
 // Admit fills in the class. Where no class is the default the bundle waits for one.
-func (p *plugin) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != rukpak.Resource("bundles") || a.GetSubresource() != "" {
 		return nil
 	}
 	bundle, ok := a.GetObject().(*rukpak.Bundle)
-	if !ok || bundle.Spec.ProvisionerClassName != "" {
+	if !ok {
 		return nil
 	}
 	if !p.WaitForReady() {
 		return admission.NewForbidden(a, fmt.Errorf("the server has not read the classes yet: try again"))
+	}
+	if name := bundle.Spec.ProvisionerClassName; name != "" {
+		// It may be created later, so it is no error; but a misspelt one cannot be mended.
+		if _, err := p.classes.Get(name); apierrors.IsNotFound(err) {
+			warning.AddWarning(ctx, "", fmt.Sprintf("spec.provisionerClassName: ProvisionerClass %q does not exist (yet); the name cannot be changed later", name))
+		}
+		return nil
 	}
 	classes, err := p.classes.List(labels.Everything())
 	if err != nil {

@@ -4,12 +4,14 @@
 package defaultclass
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/warning"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -76,5 +78,27 @@ func TestOtherObjectsAreLeftAlone(t *testing.T) {
 		v1alpha1.SchemeGroupVersion.WithResource("provisionerclasses"), "", admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{})
 	if err := p.Admit(t.Context(), a, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// recorder keeps warnings.
+type recorder []string
+
+func (r *recorder) AddWarning(_, text string) { *r = append(*r, text) }
+
+func TestAClassThatIsNotThereIsWarnedOf(t *testing.T) {
+	p := newPlugin(t, class("plain", "true"))
+	for name, want := range map[string]int{"plain": 0, "plian": 1, "": 0} {
+		var warnings recorder
+		ctx := warning.WithWarningRecorder(t.Context(), &warnings)
+		b := &rukpak.Bundle{ObjectMeta: metav1.ObjectMeta{Name: "app", Namespace: "team"}, Spec: rukpak.BundleSpec{ProvisionerClassName: name}}
+		a := admission.NewAttributesRecord(b, nil, rukpak.SchemeGroupVersion.WithKind("Bundle"), "team", "app",
+			rukpak.SchemeGroupVersion.WithResource("bundles"), "", admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "jane"})
+		if err := p.Admit(ctx, a, nil); err != nil {
+			t.Error(err)
+		}
+		if len(warnings) != want || want > 0 && !strings.Contains(warnings[0], name) {
+			t.Errorf("class %q: warnings %q", name, warnings)
+		}
 	}
 }

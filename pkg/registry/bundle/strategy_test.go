@@ -388,7 +388,7 @@ func TestTable(t *testing.T) {
 	a := strings.Repeat("a", 12)
 	want := []map[string]string{
 		{"Name": "app", "Class": "plain", "Source": "Image", "Phase": "Unpacked", "Digest": a, "Size": "1.5KiB", "Files": "3", "Reference": pinned, "Reason": "Unpacked", "Message": "all is well"},
-		{"Name": "up", "Source": "Upload", "Digest": a, "Size": "1B", "Reference": "jane"},
+		{"Name": "up", "Source": "Upload", "Digest": a, "Size": "1B", "Reference": ""},
 		{"Name": "fresh", "Phase": "", "Digest": "", "Size": "", "Age": "<unknown>", "Files": "", "Reference": pinned, "Reason": ""},
 	}
 	for i, cells := range want {

@@ -26,7 +26,7 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Size", Type: "string", Description: "size of the content that is served"},
 	{Name: "Age", Type: "string", Description: "time since creation"},
 	{Name: "Files", Type: "string", Priority: 1, Description: "number of files in the content"},
-	{Name: "Reference", Type: "string", Priority: 1, Description: "the image that is asked for, or who wrote the content"},
+	{Name: "Reference", Type: "string", Priority: 1, Description: "the image that is asked for"},
 	{Name: "Reason", Type: "string", Priority: 1, Description: "reason of the condition Ready"},
 	{Name: "Message", Type: "string", Priority: 1, Description: "message of the condition Ready"},
 }
@@ -52,11 +52,8 @@ func row(object runtime.Object) ([]any, error) {
 		size, files = humanSize(c.Size), fmt.Sprint(c.Files)
 	}
 	reference := ""
-	switch resolved := b.Status.ResolvedSource; {
-	case b.Spec.Source.Image != nil:
+	if b.Spec.Source.Image != nil {
 		reference = b.Spec.Source.Image.Reference
-	case resolved != nil && resolved.Upload != nil:
-		reference = resolved.Upload.Username
 	}
 	reason, message := "", ""
 	if ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); ready != nil {

@@ -31,7 +31,7 @@ func BundleUpdate(b, old *rukpak.Bundle) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&b.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
 	class, oldClass := b.Spec.ProvisionerClassName, old.Spec.ProvisionerClassName
 	if oldClass != "" && class != oldClass {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "provisionerClassName"), class, "is set once and cannot be changed from \""+oldClass+"\""))
+		errs = append(errs, field.Invalid(field.NewPath("spec", "provisionerClassName"), class, "is set once and cannot be changed from \""+oldClass+"\": delete the bundle and create it anew"))
 	}
 	return append(errs, bundleSpec(&b.Spec, field.NewPath("spec"))...)
 }

@@ -64,7 +64,8 @@ func provisionerName(name string, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path, name, "must have the prefix of a domain, as in example.com/name"))
 	}
 	if strings.HasPrefix(name, reservedPrefix) && !provisioner.BuiltIn(name) {
-		errs = append(errs, field.NotSupported(path, name, []string{v1alpha1.ProvisionerPlain, v1alpha1.ProvisionerRaw}))
+		errs = append(errs, field.Invalid(path, name, "the prefix "+reservedPrefix+" is that of the built-in provisioners, "+
+			v1alpha1.ProvisionerPlain+" and "+v1alpha1.ProvisionerRaw+"; one of yours has the prefix of a domain of yours, as in example.com/name"))
 	}
 	return errs
 }

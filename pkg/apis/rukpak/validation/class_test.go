@@ -70,7 +70,7 @@ func TestClass(t *testing.T) {
 		"no provisioner":                 {change: func(c *rukpak.ProvisionerClass) { c.Provisioner = "" }}, // a tag of the type says required
 		"a provisioner that cannot be":   {change: func(c *rukpak.ProvisionerClass) { c.Provisioner = "a/b/c" }, want: []string{"provisioner FieldValueInvalid"}},
 		"a provisioner of no domain":     {change: func(c *rukpak.ProvisionerClass) { c.Provisioner = "mine" }, want: []string{"provisioner FieldValueInvalid"}},
-		"a misspelt built-in one":        {change: func(c *rukpak.ProvisionerClass) { c.Provisioner = "rukpak.io/plian" }, want: []string{"provisioner FieldValueNotSupported"}},
+		"a misspelt built-in one":        {change: func(c *rukpak.ProvisionerClass) { c.Provisioner = "rukpak.io/plian" }, want: []string{"provisioner FieldValueInvalid"}},
 		"parameters of a built-in one":   {change: func(c *rukpak.ProvisionerClass) { c.Parameters = map[string]string{"a": "b"} }, want: []string{"parameters FieldValueInvalid"}},
 		"a store that is not there":      {change: func(c *rukpak.ProvisionerClass) { c.Store = "attic" }, want: []string{"store FieldValueNotSupported"}},
 		"no history":                     {change: history(0)},

@@ -4,6 +4,7 @@
 package content
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -110,15 +111,25 @@ func refused(b *rukpak.Bundle, err error) error {
 			metav1.StatusCause{Type: CauseLimitExceeded, Message: err.Error(), Field: limit.Limit})
 	case errors.As(err, &problem):
 		return status(b, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, problem.Error(),
-			metav1.StatusCause{Type: CauseContentRefused, Message: problem.Error(), Field: problem.File})
+			metav1.StatusCause{Type: CauseContentRefused, Message: withoutFile(problem), Field: cmp.Or(problem.File, "content")})
 	case errors.As(err, &entry):
 		return status(b, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error(),
-			metav1.StatusCause{Type: CauseContentRefused, Message: err.Error(), Field: entry.Entry})
+			metav1.StatusCause{Type: CauseContentRefused, Message: entry.Reason, Field: cmp.Or(entry.Entry, "content")})
 	case errors.Is(err, tarball.ErrNotTar), errors.Is(err, tarball.ErrNotCanonical), errors.Is(err, io.ErrUnexpectedEOF):
 		return status(b, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(),
 			metav1.StatusCause{Type: CauseContentRefused, Message: err.Error()})
 	}
 	return nil
+}
+
+// withoutFile is what is wrong with a file, without its name, which stands beside it.
+func withoutFile(problem *provisioner.ContentError) string {
+	p := *problem
+	p.File = ""
+	if p.Document == 0 || problem.File == "" {
+		return p.Error()
+	}
+	return fmt.Sprintf("document %d: %s", p.Document, p.Reason)
 }
 
 // failed turns an error of the store into one that says whose it is.

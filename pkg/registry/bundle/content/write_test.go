@@ -141,7 +141,7 @@ func refusals(t *testing.T) map[string]refusal {
 			body: good, code: 422, cause: bad, field: "spec.source.upload.digest"},
 		"a lost update":           {body: good, headers: []string{"If-Match", "\"other\""}, code: 412, says: "If-Match"},
 		"a first one that is not": {body: good, headers: []string{"If-None-Match", "*"}, code: 412, says: "If-None-Match"},
-		"no manifest":             {change: plain, body: good, code: 422, cause: bad, says: "manifest"},
+		"no manifest":             {change: plain, body: good, code: 422, cause: bad, field: "content", says: "manifest"},
 		"a bad manifest":          {change: plain, body: archive(t, map[string]string{"manifests/a.yaml": "kind: [\n"}), code: 422, cause: bad, field: "manifests/a.yaml"},
 		"no such class":           {change: func(_ *world, b *rukpak.Bundle) { b.Spec.ProvisionerClassName = "typo" }, body: good, code: 409, cause: "ClassMissing", says: "\"typo\""},
 		"no class":                {change: func(_ *world, b *rukpak.Bundle) { b.Spec.ProvisionerClassName = "" }, body: good, code: 409, cause: "ClassMissing"},
