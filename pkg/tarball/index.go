@@ -17,8 +17,10 @@ const (
 )
 
 const (
-	// nodeCost is about what a node costs in memory besides its strings, in bytes.
-	nodeCost = 192
+	// nodeCost is about what a node costs in memory besides its strings, in bytes, and
+	// childrenCost what the map of a directory that is not empty adds to it.
+	nodeCost     = 256
+	childrenCost = 512
 	// metadataPerFile and metadataExtra bound the memory of an index by the
 	// limit on files. They leave room for usual names and refuse those that are
 	// long only to fill the memory.
@@ -86,6 +88,9 @@ func (x *index) insert(name string, n *node) error {
 
 func (x *index) attach(dir *node, part string, n *node, name string) error {
 	x.cost += nodeCost + int64(len(part)+len(n.link))
+	if dir.children == nil {
+		x.cost += childrenCost
+	}
 	if x.cost > x.maxCost {
 		return exceeds(LimitMetadata, x.maxCost, name)
 	}

@@ -115,11 +115,12 @@ func checkCommands(t *testing.T, p *corev1.Pod, reference string) {
 	}
 }
 
-// isMounted tells whether a folder of a container is an emptyDir that it cannot write to.
+// isMounted tells whether a folder of a container is a volume that it cannot write to, and not one of the bundle's image:
+// an emptyDir, or the server's own image.
 func isMounted(p *corev1.Pod, c corev1.Container, folder string) bool {
 	for _, m := range c.VolumeMounts {
 		for _, v := range p.Spec.Volumes {
-			if m.MountPath == folder && m.ReadOnly && m.Name == v.Name && v.EmptyDir != nil {
+			if m.MountPath == folder && m.ReadOnly && m.Name == v.Name && (v.EmptyDir != nil || v.Image != nil && v.Image.Reference != c.Image) {
 				return true
 			}
 		}

@@ -104,7 +104,7 @@ func TestTable(t *testing.T) {
 		want []string
 	}{
 		{[]string{"get", "bun"}, []string{"NAME", "CLASS", "SOURCE", "PHASE", "DIGEST", "SIZE", "AGE", "app", "raw", "Upload", "Unpacked", digest, "3.1KiB"}},
-		{[]string{"get", "bundles", "-o", "wide"}, []string{"FILES", "REFERENCE", "REASON", "MESSAGE", s.user.name, digest}},
+		{[]string{"get", "bundles", "-o", "wide"}, []string{"FILES", "REFERENCE", "REASON", "MESSAGE", digest}},
 		{[]string{"get", "rukpak"}, []string{"app", digest}},
 		{[]string{"get", "bundle", s.name, "-o", "name"}, []string{"bundle.rukpak.io/app"}},
 		{[]string{"describe", "bundle", s.name}, []string{"Uncompressed Digest", digest}},

@@ -153,6 +153,7 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 		Resolve:       p.resolver(),
 		Scratch:       p.scratch(),
 		CommitTimeout: min(time.Minute, p.Collect.Grace/2),
+		PlaceTimeout:  20 * time.Second,
 		Room:          p.room,
 		Released:      collector.Trigger,
 		Now:           time.Now,

@@ -24,6 +24,7 @@ import (
 	"testing"
 
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/failpoint"
 )
 
 // Harness is one empty place in which a backend keeps content.
@@ -31,6 +32,9 @@ type Harness struct {
 	// Open opens the place; called again, after what it returned was closed, it opens the
 	// same place anew, as a process does that starts again.
 	Open func(t *testing.T) (store content.Store, closeStore func() error)
+
+	// Failpoints are those of the store.
+	Failpoints []string
 
 	// Debris names whatever the place holds that is no blob and belongs to no writer. It is
 	// called while the store is open.
@@ -88,7 +92,9 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 	}
 	t.Run("killed at random", func(t *testing.T) { testKilledAtRandom(t, newHarness(t)) })
 	t.Run("killed between calls", func(t *testing.T) { testKilledBetweenCalls(t, newHarness) })
-	t.Run("killed at failpoints", func(t *testing.T) { testKilledAtFailpoints(t, newHarness) })
+	if failpoint.Enabled {
+		t.Run("killed at failpoints", func(t *testing.T) { testKilledAtFailpoints(t, newHarness) })
+	}
 }
 
 // place is an open harness.

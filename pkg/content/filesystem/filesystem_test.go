@@ -59,7 +59,8 @@ func TestStore(t *testing.T) {
 				s := open(t, dir)
 				return s, s.Close
 			},
-			Debris: func(t *testing.T) []string { return debris(t, dir) },
+			Failpoints: []string{"content/after-create", "content/after-write", "content/before-rename", "content/after-rename", "content/after-dirsync"},
+			Debris:     func(t *testing.T) []string { return debris(t, dir) },
 			Child: func(t *testing.T) *exec.Cmd {
 				cmd := exec.CommandContext(t.Context(), os.Args[0])
 				cmd.Env = append(os.Environ(), childFolder+"="+dir)

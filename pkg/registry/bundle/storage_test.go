@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -209,8 +210,16 @@ func checkURIs(t *testing.T, b *rukpak.Bundle) {
 
 func testWatchURI(t *testing.T, s *Storage, _ <-chan *rukpak.Bundle) {
 	b := create(t, s, imageBundle("watched"))
-	w, err := s.Bundle.Watch(asClient(t.Context(), "jane", ""), &metainternalversion.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", "watched"), ResourceVersion: b.ResourceVersion, Watch: true,
+	var w watch.Interface
+	// The watch cache begins a while after the storage.
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (_ bool, err error) {
+		w, err = s.Bundle.Watch(asClient(t.Context(), "jane", ""), &metainternalversion.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector("metadata.name", "watched"), ResourceVersion: b.ResourceVersion, Watch: true,
+		})
+		if apierrors.IsTooManyRequests(err) {
+			return false, nil
+		}
+		return err == nil, err
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	}
 	b.Generation++
 	b.Status = *o.Status.DeepCopy()
-	if current(o) && sameContent(&b.Spec, &o.Spec) {
+	if current(o) && sameContent(&b.Spec, &o.Spec, o.Status.Content.Digest) {
 		b.Status.Content.Generation = b.Generation
 		b.Status.ObservedGeneration = b.Generation
 		for i := range b.Status.Conditions {
@@ -107,14 +107,17 @@ func current(b *rukpak.Bundle) bool {
 		meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionUnpacked)
 }
 
-// sameContent reports whether two specs ask for the same content: how it is fetched, and on whose
-// behalf, does not matter once it is there.
-func sameContent(a, b *rukpak.BundleSpec) bool {
+// sameContent reports whether two specs ask for the same content, which has a digest: how it is fetched, and on
+// whose behalf, does not matter once it is there.
+func sameContent(a, b *rukpak.BundleSpec, digest string) bool {
 	if a.Source.Type != b.Source.Type || a.ProvisionerClassName != b.ProvisionerClassName {
 		return false
 	}
 	if a.Source.Image != nil && b.Source.Image != nil {
 		return a.Source.Image.Reference == b.Source.Image.Reference && a.Source.Image.Path == b.Source.Image.Path
+	}
+	if a.Source.Upload != nil && b.Source.Upload != nil {
+		return a.Source.Upload.Digest == "" || a.Source.Upload.Digest == digest
 	}
 	return apiequality.Semantic.DeepEqual(a.Source, b.Source)
 }
@@ -178,8 +181,18 @@ func (statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Obj
 	b.Status.ResolvedSource = o.Status.ResolvedSource
 	if !FromLoopback(ctx) {
 		b.Status.Unpack = o.Status.Unpack
+		keepConditions(&b.Status, &o.Status)
 	}
 	b.Status.Phase = rukpak.BundlePhase(conditions.Phase(b.Status.Conditions))
+}
+
+// keepConditions puts back the conditions that a write leaves out: what they say is still so.
+func keepConditions(s, old *rukpak.BundleStatus) {
+	for _, c := range old.Conditions {
+		if meta.FindStatusCondition(s.Conditions, c.Type) == nil {
+			s.Conditions = append(s.Conditions, c)
+		}
+	}
 }
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {

@@ -26,6 +26,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/provisioner"
 	"rukpak.io/apiserver/pkg/tarball"
 )
 
@@ -51,6 +52,10 @@ func (r *REST) get(ctx context.Context, name string, o *rukpak.BundleContentOpti
 	h.Set("Content-Type", c.MediaType)
 	h.Set("ETag", etag(c.Digest))
 	h.Set("Repr-Digest", reprDigest(c.Digest))
+	if strings.Count(req.Header.Get("Range"), ",") >= maxRanges {
+		// A server may ignore ranges that are made to cost it more than the whole (RFC 9110, section 14.2).
+		req.Header.Del("Range")
+	}
 	out := newPacedWriter(w)
 	http.ServeContent(out, req, "", c.UpdateTime.Time, blob)
 	if err := out.finish(); err != nil {
@@ -59,6 +64,9 @@ func (r *REST) get(ctx context.Context, name string, o *rukpak.BundleContentOpti
 	audit.AddAuditAnnotations(ctx, auditBundle, string(b.UID), auditDigest, c.Digest, auditBytes, strconv.FormatInt(out.written, 10))
 	readBytes.Add(float64(out.written))
 }
+
+// maxRanges is how many ranges of one request are answered as such.
+const maxRanges = 16
 
 // lookupTimeout bounds the look-ups before content is sent. The request itself has no deadline: it takes as long
 // as the client's line is slow.
@@ -220,7 +228,7 @@ func (r *REST) markFound(ctx context.Context, b *rukpak.Bundle) {
 		}
 		generation := now.Generation
 		conditions.SetContentAvailable(&now.Status.Conditions, generation, true, conditions.ReasonAvailable, "content is served")
-		if now.Status.Content.Generation == generation && meta.IsStatusConditionTrue(now.Status.Conditions, v1alpha1.ConditionUnpacked) {
+		if now.Status.Content.Generation == generation && provisioner.BuiltIn(now.Status.Provisioner) {
 			conditions.SetProgress(&now.Status.Conditions, generation, metav1.ConditionTrue, conditions.ReasonUnpacked, "content of this generation is served")
 		}
 		return nil

@@ -8,11 +8,14 @@ package content
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
@@ -56,6 +59,8 @@ type Config struct {
 	// CommitTimeout bounds the time from the end of an upload to the end of its
 	// commit. The collector's grace period is longer.
 	CommitTimeout time.Duration
+	// PlaceTimeout is how long a write waits for others to end.
+	PlaceTimeout time.Duration
 	// Room returns an error, ErrNoSpace, while there is no space to take more in.
 	Room func() error
 	// Released is called when content may have become that of nobody.
@@ -69,11 +74,28 @@ type REST struct {
 	storeNames []string
 	// uploads and attempts bound the writes that run at the same time.
 	uploads, attempts chan struct{}
+	// commits are locks for the commits of one bundle, by its UID.
+	commits [commitLocks]sync.Mutex
+}
+
+// commitLocks is how many locks the bundles share.
+const commitLocks = 64
+
+// lockCommit keeps commits of one bundle apart: what one of them adds another must not release. A store belongs
+// to one process, so a lock of the process is enough.
+func (r *REST) lockCommit(uid types.UID) (unlock func()) {
+	h := fnv.New32a()
+	// A hash takes everything.
+	_, _ = h.Write([]byte(uid))
+	m := &r.commits[h.Sum32()%commitLocks]
+	m.Lock()
+	return m.Unlock
 }
 
 const (
-	// maxUploads bounds the uploads of clients, whose files are written twice and whose index is in memory.
-	maxUploads = 4
+	// maxUploads bounds the uploads of clients, whose files are written twice and whose index is in memory:
+	// up to 100 MiB each, for names that are made for it.
+	maxUploads = 2
 	// maxAttempts bounds the writes of unpack pods, which are streamed.
 	maxAttempts = 16
 )
@@ -138,20 +160,41 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 func (r *REST) Release(b *rukpak.Bundle) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.CommitTimeout)
 	defer cancel()
-	contents := b.Status.History
-	if b.Status.Content != nil {
-		contents = append([]rukpak.ContentStatus{*b.Status.Content}, contents...)
-	}
-	for _, c := range contents {
+	defer r.lockCommit(b.UID)()
+	r.drop(ctx, b, digestsOfStatus(&b.Status))
+}
+
+// drop removes the records of contents that a bundle has no more. The caller holds the bundle's lock.
+func (r *REST) drop(ctx context.Context, b *rukpak.Bundle, digests []string) {
+	for _, digest := range digests {
 		for _, store := range r.storeNames {
-			ref := reference.Ref{Store: store, Digest: c.Digest, BundleUID: string(b.UID)}
+			ref := reference.Ref{Store: store, Digest: digest, BundleUID: string(b.UID)}
 			if err := r.References.Remove(ctx, ref); err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot release the content of a deleted bundle now", "bundle", klog.KObj(b), "digest", c.Digest)
+				klog.FromContext(ctx).Error(err, "Cannot release content now", "bundle", klog.KObj(b), "digest", digest)
 				return
 			}
 		}
 	}
-	r.Released()
+	if len(digests) > 0 {
+		r.Released()
+	}
+}
+
+// digestsOfStatus are the contents that a status names.
+func digestsOfStatus(s *rukpak.BundleStatus) []string {
+	var digests []string
+	if s.Content != nil {
+		digests = append(digests, s.Content.Digest)
+	}
+	for _, c := range s.History {
+		digests = append(digests, c.Digest)
+	}
+	return digests
+}
+
+// without returns what of a list is not in another.
+func without(list, other []string) []string {
+	return slices.DeleteFunc(list, func(s string) bool { return slices.Contains(other, s) })
 }
 
 // locate returns the store that holds a bundle's content: the one that has the record of it. A

@@ -31,13 +31,24 @@ type blob struct {
 	store  content.Store
 	digest string
 	size   int64
+
+	// net/http reads several ranges in a goroutine of its own, which can outlive the request.
+	mu     sync.Mutex
 	at     int64
 	open   io.ReadCloser
+	closed bool
 }
+
+var errClosed = errors.New("content is closed")
 
 var _ io.ReadSeeker = &blob{}
 
 func (b *blob) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return 0, errClosed
+	}
 	if b.open == nil {
 		open, err := b.store.Open(b.ctx, b.digest, b.at, -1)
 		if err != nil {
@@ -51,6 +62,8 @@ func (b *blob) Read(p []byte) (int, error) {
 }
 
 func (b *blob) Seek(offset int64, whence int) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch whence {
 	case io.SeekCurrent:
 		offset += b.at
@@ -61,13 +74,21 @@ func (b *blob) Seek(offset int64, whence int) (int64, error) {
 		return 0, errors.New("seek before the start of content")
 	}
 	if offset != b.at {
-		b.close()
+		b.release()
 		b.at = offset
 	}
 	return offset, nil
 }
 
+// close ends the reading for good.
 func (b *blob) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.release()
+}
+
+func (b *blob) release() {
 	if b.open != nil {
 		// Nothing was written, so nothing is lost by an error here.
 		_ = b.open.Close()
@@ -126,13 +147,31 @@ type pacedReader struct {
 	control *http.ResponseController
 	read    int64
 	err     error
+	began   time.Time
+	// slowest is the least rate, in bytes a second, that a body has to keep after its first minute. 0 means any.
+	slowest int64
 }
 
+// slowestUpload is what a line of 128 kbit/s carries. A place that is held by less is held from everybody else.
+const slowestUpload = 16 << 10
+
+var errTooSlow = errors.New("it comes too slowly")
+
 func newPacedReader(w http.ResponseWriter, body io.Reader) *pacedReader {
-	return &pacedReader{body: body, control: http.NewResponseController(w)}
+	return &pacedReader{body: body, control: http.NewResponseController(w), began: time.Now()}
+}
+
+// tooSlow reports whether less has come than the slowest rate would have brought by now.
+func (p *pacedReader) tooSlow() bool {
+	took := time.Since(p.began) - stallTimeout
+	return took > 0 && p.read < int64(took.Seconds()*float64(p.slowest))
 }
 
 func (p *pacedReader) Read(b []byte) (int, error) {
+	if p.tooSlow() {
+		p.err = errTooSlow
+		return 0, p.err
+	}
 	_ = p.control.SetReadDeadline(time.Now().Add(stallTimeout))
 	n, err := p.body.Read(b)
 	p.read += int64(n)

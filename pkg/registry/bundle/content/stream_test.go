@@ -108,3 +108,35 @@ func TestPacedReader(t *testing.T) {
 		})
 	}
 }
+
+// The reader of content that is closed under it, as net/http's goroutine for several ranges can be, ends with an error.
+func TestAClosedBlobIsNotRead(t *testing.T) {
+	b := &blob{ctx: t.Context(), size: 10}
+	b.close()
+	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, errClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A body that holds its place with a byte now and then is cut off after its first minute; one that is fast enough, or
+// may take its time, is not.
+func TestABodyThatCrawlsIsCutOff(t *testing.T) {
+	for name, test := range map[string]struct {
+		took    time.Duration
+		read    int64
+		slowest int64
+		cut     bool
+	}{
+		"at first":      {took: 50 * time.Second, slowest: slowestUpload},
+		"later":         {took: 2 * time.Minute, read: 100, slowest: slowestUpload, cut: true},
+		"fast enough":   {took: 2 * time.Minute, read: 60 * slowestUpload, slowest: slowestUpload},
+		"without bound": {took: 2 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pacedReader{began: time.Now().Add(-test.took), read: test.read, slowest: test.slowest}
+			if p.tooSlow() != test.cut {
+				t.Errorf("too slow: %v, want %v", p.tooSlow(), test.cut)
+			}
+		})
+	}
+}

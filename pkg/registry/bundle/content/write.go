@@ -74,11 +74,12 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 	if err != nil {
 		return nil, 0, err
 	}
-	done, err := r.admit(b, g)
+	done, err := r.admit(ctx, b, g)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer done()
+	body.slowest = slowestUpload
 	limits := limitsOf(class)
 	if err := checkHeaders(b, req, limits); err != nil {
 		return nil, 0, err
@@ -102,12 +103,13 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 		return nil, 0, err
 	}
 	failpoint.Hit("content/after-upload")
+	defer r.lockCommit(b.UID)()
 	ref := reference.Ref{Store: class.Store, Digest: summary.Digest, BundleUID: string(b.UID)}
 	return r.commit(ctx, b, class, g, ref, writer, summary)
 }
 
 // admit takes a place among the writes that may run at the same time, if there is one, and room in the store.
-func (r *REST) admit(b *rukpak.Bundle, g *grant) (done func(), err error) {
+func (r *REST) admit(ctx context.Context, b *rukpak.Bundle, g *grant) (done func(), err error) {
 	if err := r.Room(); err != nil {
 		return nil, failed(b, err)
 	}
@@ -115,10 +117,12 @@ func (r *REST) admit(b *rukpak.Bundle, g *grant) (done func(), err error) {
 	if g.canonical {
 		places = r.attempts
 	}
+	ctx, cancel := context.WithTimeout(ctx, r.PlaceTimeout)
+	defer cancel()
 	select {
 	case places <- struct{}{}:
 		return func() { <-places }, nil
-	default:
+	case <-ctx.Done():
 		return nil, apierrors.NewTooManyRequests("as many writes of content as the server takes at the same time are under way", busyRetrySeconds)
 	}
 }
@@ -207,6 +211,7 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 	}
 	failpoint.Hit("content/after-blob")
 	code, result := http.StatusOK, "committed"
+	var dropped []string
 	committed, err := r.Bundles.Commit(ctx, b.Name, func(now *rukpak.Bundle) error {
 		if err := g.check(now); err != nil {
 			return err
@@ -215,7 +220,9 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 		if now.Status.Content == nil {
 			code = http.StatusCreated
 		}
+		before := digestsOfStatus(&now.Status)
 		changed, err := g.apply(now, class, summary, resolved, r.Now())
+		dropped = without(before, digestsOfStatus(&now.Status))
 		if !changed {
 			result = "unchanged"
 		}
@@ -225,6 +232,7 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 		return nil, 0, err
 	}
 	failpoint.Hit("content/after-status")
+	r.drop(ctx, b, dropped)
 	writes.WithLabelValues(result).Inc()
 	writtenBytes.Add(float64(summary.Size))
 	audit.AddAuditAnnotations(ctx, auditBundle, string(b.UID), auditDigest, summary.Digest, auditBytes, strconv.FormatInt(summary.Size, 10))
