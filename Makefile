@@ -58,7 +58,7 @@ integration: kube-binaries ## Run the tests behind a real kube-apiserver (builds
 .PHONY: e2e
 e2e: export KUBECONFIG = $(CLUSTER)/kubeconfig
 e2e: cluster ## Run the tests on a real cluster (root; brings it up)
-	$(call gotestsum,e2e,-count=1 -timeout=60m,./test/e2e/...)
+	$(call gotestsum,e2e,-count=1 -p 1 -timeout=60m,./test/e2e/...)
 
 .PHONY: large
 large: export KUBECONFIG = $(CLUSTER)/kubeconfig
