@@ -52,14 +52,42 @@ type Store interface {
 	// Stat describes a blob. ErrNotFound if there is no such blob.
 	Stat(ctx context.Context, digest string) (Info, error)
 
-	// Delete removes a blob for good. It is no error if there is none.
+	// Delete removes a blob for good, and its index. It is no error if there is none.
 	Delete(ctx context.Context, digest string) error
+
+	// PutIndex keeps size bytes of r beside a blob, in place of what it kept there before, in
+	// one step. An index is made from its blob and can be made again, so it need not outlive a
+	// crash; but it is never half there. ErrNotFound if there is no such blob.
+	PutIndex(ctx context.Context, digest string, r io.Reader, size int64) error
+
+	// OpenIndex reads the index of a blob as Open reads the blob. ErrNotFound if there is none.
+	OpenIndex(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error)
 
 	// Walk calls fn for each blob, in no promised order, and ends with the first error of
 	// fn, as it is. A blob that is there for the whole walk is visited exactly once; one
 	// that comes or goes meanwhile may be or may not be.
 	Walk(ctx context.Context, fn func(Info) error) error
+
+	// ReadMark returns the mark of the store, nil if it has none. The mark says whose the
+	// store is; the store does not look into it.
+	ReadMark(ctx context.Context) ([]byte, error)
+
+	// WriteMark replaces the mark, of at most MaxMark bytes, in one step and lastingly.
+	WriteMark(ctx context.Context, mark []byte) error
+
+	// Room returns an error that is ErrNoSpace and says why where the store should take no
+	// more content in, and nil where it may. It is quick, and no promise: a write can fail still.
+	Room(ctx context.Context) error
+
+	// Shared reports whether several processes may use the store at the same time.
+	Shared() bool
+
+	// Close ends the use of the store. Readers that are open may fail after it.
+	Close() error
 }
+
+// MaxMark is the greatest length of a mark, in bytes.
+const MaxMark = 4 << 10
 
 // Writer receives the bytes of one blob. It belongs to one goroutine.
 type Writer interface {

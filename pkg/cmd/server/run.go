@@ -154,7 +154,6 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 		Scratch:       p.scratch(),
 		CommitTimeout: min(time.Minute, p.Collect.Grace/2),
 		PlaceTimeout:  20 * time.Second,
-		Room:          p.room,
 		Released:      collector.Trigger,
 		Now:           time.Now,
 	})

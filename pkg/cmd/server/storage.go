@@ -22,7 +22,6 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/etcd"
 )
@@ -156,24 +155,6 @@ func (p *process) observeCollector(r collect.Report, err error) {
 // runCollector collects until ctx ends.
 func (p *process) runCollector(ctx context.Context) error {
 	return p.collector.Run(ctx, p.Collect.Interval)
-}
-
-// Bounds of the space that is left free for etcd, which is on the same volume and cannot go on without any.
-const (
-	maxReserve   = 512 << 20
-	reserveShare = 20 // one part of so many
-)
-
-// room returns an error, ErrNoSpace, where more content would take the space that etcd needs.
-func (p *process) room() error {
-	free, total, err := p.store.Space()
-	if err != nil {
-		return err
-	}
-	if reserve := min(total/reserveShare, maxReserve); free < reserve {
-		return fmt.Errorf("%w: of the volume %d bytes are free, and %d are kept so", content.ErrNoSpace, free, reserve)
-	}
-	return nil
 }
 
 // live lists which content the bundles name.

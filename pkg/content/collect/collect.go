@@ -56,11 +56,17 @@ type Pair struct {
 	Digest    string // sha256:HEX
 }
 
+// Store is what a Collector needs of a content.Store.
+type Store interface {
+	Walk(ctx context.Context, fn func(content.Info) error) error
+	Delete(ctx context.Context, digest string) error
+}
+
 // Config is what a Collector works on. Every field but Takeover and Observe is required.
 type Config struct {
 	// StoreName is the name of Store in the records.
 	StoreName string
-	Store     content.Store
+	Store     Store
 	Records   *reference.Records
 
 	// Live gives every pair that the API state names. It reads the state as it is when it

@@ -68,6 +68,10 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"the context of a writer", testWriterContext},
 		{"many writers of one digest", testSameDigest},
 		{"many goroutines", testManyGoroutines},
+		{"an index", testIndex},
+		{"an index goes with its blob", testIndexDelete},
+		{"an index is whole", testIndexWhole},
+		{"the mark", testMark},
 		{"opened again", testReopen},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

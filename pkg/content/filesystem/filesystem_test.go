@@ -79,7 +79,7 @@ func open(t testing.TB, dir string) *filesystem.Store {
 	return s
 }
 
-var expected = regexp.MustCompile(`^(\.|lock|tmp|blobs|blobs/sha256|blobs/sha256/[0-9a-f]{2}|blobs/sha256/([0-9a-f]{2})/([0-9a-f]{64}))$`)
+var expected = regexp.MustCompile(`^(\.|lock|mark|tmp|(blobs|index)|(blobs|index)/sha256|(blobs|index)/sha256/[0-9a-f]{2}|(blobs|index)/sha256/([0-9a-f]{2})/([0-9a-f]{64}))$`)
 
 // debris names what does not belong there, by name or by mode.
 func debris(t *testing.T, dir string) []string {
@@ -102,7 +102,7 @@ func debris(t *testing.T, dir string) []string {
 		if d.IsDir() {
 			mode = 0o700
 		}
-		if m == nil || info.Mode().Perm() != mode || (m[2] != "" && m[3][:2] != m[2]) {
+		if m == nil || info.Mode().Perm() != mode || (m[6] != "" && m[7][:2] != m[6]) {
 			left = append(left, fmt.Sprintf("%s %v", name, info.Mode()))
 		}
 		return nil

@@ -4,14 +4,21 @@
 // Package filesystem keeps content in a folder of a local disk.
 //
 //	ROOT/lock                    held (flock) by the process that uses the folder
-//	ROOT/tmp/blob-*              blobs that are being written
+//	ROOT/mark                    the mark of the store
+//	ROOT/tmp/*                   what is being written
 //	ROOT/blobs/sha256/ab/abcd…   blobs; the folder is the first two digits
+//	ROOT/index/sha256/ab/abcd…   their indexes
 //
 // Folders have mode 0700, files 0600. A blob is written to tmp, synced, and
 // renamed to its name, and then both folders are synced; so after a crash, of the
 // process or of the machine, a blob is whole or absent, and what stands in tmp is
 // debris that the next Open removes. The fan-out folders are all made by Open, so
-// that no writer depends on a folder whose own entry is not on the disk yet.
+// that no writer depends on a folder whose own entry is not on the disk yet. An
+// index is renamed to its name as well, and one whose blob is gone is removed by the
+// next Open.
+//
+// A part of the disk is left free: whatever else lives there, such as the etcd that
+// says whose the content is, cannot go on without any.
 package filesystem
 
 import (
@@ -24,8 +31,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/failpoint"
 )
@@ -35,8 +40,8 @@ var ErrInUse = errors.New("content folder is in use by another process")
 
 // Store is a content.Store in a folder.
 type Store struct {
-	root, tmp, blobs string
-	lock             *os.File
+	root, tmp, blobs, indexes string
+	lock                      *os.File
 }
 
 var _ content.Store = (*Store)(nil)
@@ -50,9 +55,10 @@ func Open(root string) (*Store, error) {
 		return nil, fmt.Errorf("content folder: %w", err)
 	}
 	s := &Store{
-		root:  root,
-		tmp:   filepath.Join(root, "tmp"),
-		blobs: filepath.Join(root, "blobs", content.Algorithm),
+		root:    root,
+		tmp:     filepath.Join(root, "tmp"),
+		blobs:   filepath.Join(root, "blobs", content.Algorithm),
+		indexes: filepath.Join(root, "index", content.Algorithm),
 	}
 	if err := makeFolder(root); err != nil {
 		return nil, fmt.Errorf("content folder %s: %w", root, spaceError(err))
@@ -85,17 +91,28 @@ func (s *Store) prepare() error {
 			return err
 		}
 	}
-	if err := makeFolder(s.blobs); err != nil {
+	if err := errors.Join(makeFanOut(s.blobs), makeFanOut(s.indexes)); err != nil {
+		return err
+	}
+	if err := s.sweepIndexes(); err != nil {
+		return err
+	}
+	return errors.Join(syncFolder(s.tmp), syncFolder(s.root))
+}
+
+// makeFanOut makes a folder and those of the first two digits in it.
+func makeFanOut(folder string) error {
+	if err := makeFolder(folder); err != nil {
 		return err
 	}
 	for i := range 256 {
-		err := os.Mkdir(filepath.Join(s.blobs, fmt.Sprintf("%02x", i)), 0o700)
+		err := os.Mkdir(filepath.Join(folder, fmt.Sprintf("%02x", i)), 0o700)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
 	// Synced even if nothing was made: whoever made them may have been killed before this.
-	return errors.Join(syncFolder(s.blobs), syncFolder(s.tmp), syncFolder(s.root))
+	return syncFolder(folder)
 }
 
 // Create begins a blob.
@@ -117,13 +134,18 @@ func (s *Store) Open(ctx context.Context, digest string, offset, length int64) (
 	if err != nil {
 		return nil, fmt.Errorf("open content: %w", err)
 	}
+	return openSection(path, "content "+digest, offset, length)
+}
+
+// openSection opens a range of a file, which what names in errors.
+func openSection(path, what string, offset, length int64) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open content %s: %w", digest, notFound(err))
+		return nil, fmt.Errorf("open %s: %w", what, notFound(err))
 	}
 	section, err := section(f, offset, length)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open content %s: %w", digest, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", what, err), f.Close())
 	}
 	return section, nil
 }
@@ -154,7 +176,7 @@ func (s *Store) Delete(ctx context.Context, digest string) error {
 		return fmt.Errorf("delete content %s: %w", digest, err)
 	}
 	failpoint.Hit("content/after-delete")
-	if err := syncFolder(filepath.Dir(path)); err != nil {
+	if err := errors.Join(syncFolder(filepath.Dir(path)), s.deleteIndex(digest)); err != nil {
 		return fmt.Errorf("delete content %s: %w", digest, err)
 	}
 	return nil
@@ -200,25 +222,19 @@ func (s *Store) walkFolder(ctx context.Context, name string, fn func(content.Inf
 	return nil
 }
 
-// Space returns how many bytes this process may still write to the disk of the
-// folder, and how many the disk has. Others write to the same disk, so a write can
-// still end in content.ErrNoSpace.
-func (s *Store) Space() (free, total uint64, err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(s.root, &st); err != nil {
-		return 0, 0, fmt.Errorf("space of content folder %s: %w", s.root, err)
-	}
-	return st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), nil
-}
-
 // path returns where the blob of a digest stands.
 func (s *Store) path(ctx context.Context, digest string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
+	return in(s.blobs, digest)
+}
+
+// in returns where a digest stands in a folder that fans out.
+func in(folder, digest string) (string, error) {
 	hex, err := content.ParseDigest(digest)
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(s.blobs, hex[:2], hex), nil
+	return filepath.Join(folder, hex[:2], hex), nil
 }

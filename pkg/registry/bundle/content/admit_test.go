@@ -56,7 +56,7 @@ func TestNoRoom(t *testing.T) {
 			w.put("app", "old")
 			files := w.files()
 			asked := 0
-			w.rest.Room = func() error {
+			w.store.room = func() error {
 				if asked++; asked > test.after {
 					return fmt.Errorf("reserve: %w", content.ErrNoSpace)
 				}

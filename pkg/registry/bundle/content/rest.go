@@ -61,8 +61,6 @@ type Config struct {
 	CommitTimeout time.Duration
 	// PlaceTimeout is how long a write waits for others to end.
 	PlaceTimeout time.Duration
-	// Room returns an error, ErrNoSpace, while there is no space to take more in.
-	Room func() error
 	// Released is called when content may have become that of nobody.
 	Released func()
 	Now      func() time.Time

@@ -75,7 +75,7 @@ func newWorld(t *testing.T) *world {
 	w.rest = NewREST(Config{
 		Bundles: w.bundles, Classes: w.classes, References: w.records, Stores: map[string]content.Store{"default": w.store},
 		Resolve: func(_ context.Context, b *rukpak.Bundle) (string, error) { return b.Spec.Source.Image.Reference, nil },
-		Scratch: t.TempDir(), CommitTimeout: time.Minute, Released: func() {}, Room: func() error { return nil }, PlaceTimeout: 50 * time.Millisecond, Now: func() time.Time { return time.Unix(1e9, 0) },
+		Scratch: t.TempDir(), CommitTimeout: time.Minute, Released: func() {}, PlaceTimeout: 50 * time.Millisecond, Now: func() time.Time { return time.Unix(1e9, 0) },
 	})
 	w.server = httptest.NewServer(http.HandlerFunc(w.serve))
 	t.Cleanup(w.server.Close)
@@ -339,6 +339,14 @@ func (m *memoryReferences) Remove(_ context.Context, ref reference.Ref) error {
 type faultyStore struct {
 	content.Store
 	create, write, commit, stat error
+	room                        func() error
+}
+
+func (f *faultyStore) Room(ctx context.Context) error {
+	if f.room != nil {
+		return f.room()
+	}
+	return f.Store.Room(ctx)
 }
 
 func (f *faultyStore) Create(ctx context.Context) (content.Writer, error) {

@@ -74,7 +74,7 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 	if err != nil {
 		return nil, 0, err
 	}
-	done, err := r.admit(ctx, b, g)
+	done, err := r.admit(ctx, b, g, store)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -98,7 +98,8 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 			klog.FromContext(ctx).Error(err, "Cannot drop an upload that came to nothing", "bundle", klog.KObj(b))
 		}
 	}()
-	summary, err := r.receive(ctx, b, g, req, body, &storeWriter{Writer: writer}, limits, check)
+	in := &roomyReader{from: body, room: func() error { return store.Room(ctx) }}
+	summary, err := r.receive(ctx, b, g, req, body, in, &storeWriter{Writer: writer}, limits, check)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -109,8 +110,8 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 }
 
 // admit takes a place among the writes that may run at the same time, if there is one, and room in the store.
-func (r *REST) admit(ctx context.Context, b *rukpak.Bundle, g *grant) (done func(), err error) {
-	if err := r.Room(); err != nil {
+func (r *REST) admit(ctx context.Context, b *rukpak.Bundle, g *grant, store content.Store) (done func(), err error) {
+	if err := store.Room(ctx); err != nil {
 		return nil, failed(b, err)
 	}
 	places := r.uploads
@@ -131,9 +132,8 @@ func (r *REST) admit(ctx context.Context, b *rukpak.Bundle, g *grant) (done func
 const busyRetrySeconds = 2
 
 // receive streams the body into the store, and checks every byte of it on the way.
-func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *http.Request, body *pacedReader, writer *storeWriter, limits tarball.Limits, check provisioner.Check) (tarball.Summary, error) {
+func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *http.Request, body *pacedReader, in io.Reader, writer *storeWriter, limits tarball.Limits, check provisioner.Check) (tarball.Summary, error) {
 	var (
-		in      io.Reader = &roomyReader{from: body, room: r.Room}
 		expect  []byte
 		sum     hash.Hash
 		summary tarball.Summary
