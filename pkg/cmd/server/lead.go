@@ -36,5 +36,8 @@ func (p *process) lead(ctx context.Context) error {
 	for _, c := range p.collectors {
 		do("collect content", func(ctx context.Context) error { return c.Run(ctx, p.Collect.Interval) })
 	}
+	for name := range p.stores {
+		do("scrub content", p.scrubber(name))
+	}
 	return group.Wait()
 }

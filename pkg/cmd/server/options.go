@@ -66,6 +66,10 @@ type Options struct {
 	Stores []string
 	// Collect are the flags of the collector.
 	Collect CollectOptions
+	// Scrub are the flags of the scrubbers.
+	Scrub ScrubOptions
+	// Space are the flags that bound what is stored.
+	Space SpaceOptions
 
 	storeURLs storeURLs // from Stores
 }
@@ -117,6 +121,8 @@ func NewOptions() *Options {
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
 		},
 		Collect: CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
+		Scrub:   ScrubOptions{Interval: 7 * 24 * time.Hour, Rate: 8},
+		Space:   newSpaceOptions(),
 	}
 }
 
@@ -149,6 +155,9 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.StringArrayVar(&o.Stores, "content-store", o.Stores, "A content store, NAME=URL; may be repeated. Classes choose by the name, and by default the one that is called "+v1alpha1.DefaultStore+". URL is file:///PATH for a folder. By default "+v1alpha1.DefaultStore+" is a folder of the data dir.")
 	fs.DurationVar(&o.Collect.Interval, "content-gc-interval", o.Collect.Interval, "Pause between two searches for content that nobody refers to.")
 	fs.DurationVar(&o.Collect.Grace, "content-gc-grace", o.Collect.Grace, "How long content that nobody refers to is kept. Longer than any transfer.")
+
+	o.Scrub.addFlags(fs)
+	o.Space.addFlags(fs, sets.FlagSet("etcd"))
 
 	o.Recommended.Etcd.AddFlags(sets.FlagSet("etcd"))
 	o.Recommended.SecureServing.AddFlags(sets.FlagSet("secure serving"))
@@ -218,6 +227,8 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s: %v is not positive", flag, d))
 		}
 	}
+	errs = append(errs, o.Scrub.validate()...)
+	errs = append(errs, o.Space.validate()...)
 	stores, err := parseStores(o.Stores, o.DataDir)
 	if err != nil {
 		errs = append(errs, err)

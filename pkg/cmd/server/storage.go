@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -44,7 +43,7 @@ const (
 func (p *process) openEtcd(ctx context.Context, cancel context.CancelCauseFunc) error {
 	transportConfig := &p.Recommended.Etcd.StorageConfig.Transport
 	if len(transportConfig.ServerList) == 0 {
-		embedded, err := etcd.Start(ctx, filepath.Join(p.DataDir, "etcd"))
+		embedded, err := etcd.StartWithQuota(ctx, p.etcdDir(), p.Space.EtcdQuota.Value())
 		if err != nil {
 			return err
 		}
@@ -115,9 +114,7 @@ func (p *process) checkContent(ctx context.Context) error {
 			time.AfterFunc(time.Second, p.requestCheck)
 			continue
 		}
-		for i := range bundles {
-			p.server.Content.CheckStored(ctx, &bundles[i])
-		}
+		p.server.Content.CheckAll(ctx, bundles)
 	}
 }
 

@@ -70,7 +70,7 @@ func (s *Storage) Get(ctx context.Context, name string) (*rukpak.Bundle, error) 
 	return asBundle(s.Bundle.Get(ctx, name, &metav1.GetOptions{}))
 }
 
-// List reads all bundles as etcd has them now.
+// List reads the bundles of the namespace in ctx as etcd has them now, or all where there is none in it.
 func (s *Storage) List(ctx context.Context) ([]rukpak.Bundle, error) {
 	obj, err := s.Bundle.ListPredicate(ctx, match(labels.Everything(), fields.Everything()), nil)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -30,6 +31,8 @@ import (
 type Bundles interface {
 	Get(ctx context.Context, name string) (*rukpak.Bundle, error)
 	Commit(ctx context.Context, name string, change func(*rukpak.Bundle) error) (*rukpak.Bundle, error)
+	// List reads those of the namespace in the context, or all where there is none in it.
+	List(ctx context.Context) ([]rukpak.Bundle, error)
 }
 
 // Classes reads classes as etcd has them now.
@@ -74,6 +77,7 @@ type REST struct {
 	uploads, attempts chan struct{}
 	// commits are locks for the commits of one bundle, by its UID.
 	commits [commitLocks]sync.Mutex
+	damage  singleflight.Group // of Damaged
 }
 
 // commitLocks is how many locks the bundles share.
