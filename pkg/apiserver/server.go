@@ -74,13 +74,14 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, extra content.Co
 	if err != nil {
 		return nil, err
 	}
+	getter := explainNoSpace(config.RESTOptionsGetter)
 	stores := sets.New(slices.Collect(maps.Keys(extra.Stores))...)
-	classes, err := provisionerclass.NewREST(Scheme, config.RESTOptionsGetter, stores)
+	classes, err := provisionerclass.NewREST(Scheme, getter, stores)
 	if err != nil {
 		return nil, err
 	}
 	var subresource *content.REST
-	bundles, err := bundle.NewStorage(Scheme, config.RESTOptionsGetter, func(b *rukpak.Bundle) { subresource.Release(b) })
+	bundles, err := bundle.NewStorage(Scheme, getter, func(b *rukpak.Bundle) { subresource.Release(b) })
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net"
 	"net/http"
@@ -185,15 +186,23 @@ func (p *process) live(ctx context.Context) (map[collect.Pair]struct{}, error) {
 	pairs := map[collect.Pair]struct{}{}
 	for i := range bundles {
 		b := &bundles[i]
-		add := func(c *rukpak.ContentStatus) {
+		for c := range contents(&b.Status) {
 			pairs[collect.Pair{BundleUID: string(b.UID), Digest: c.Digest}] = struct{}{}
-		}
-		if b.Status.Content != nil {
-			add(b.Status.Content)
-		}
-		for j := range b.Status.History {
-			add(&b.Status.History[j])
 		}
 	}
 	return pairs, nil
+}
+
+// contents gives what a status names: the current content, and those of its history.
+func contents(s *rukpak.BundleStatus) iter.Seq[*rukpak.ContentStatus] {
+	return func(yield func(*rukpak.ContentStatus) bool) {
+		if s.Content != nil && !yield(s.Content) {
+			return
+		}
+		for i := range s.History {
+			if !yield(&s.History[i]) {
+				return
+			}
+		}
+	}
 }

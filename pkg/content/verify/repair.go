@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// removed is what Repair says of what it has removed.
-	removed = "removed"
+	// Removed is what Repair says of what it has removed.
+	Removed = "removed"
 	// holdAbove is how many of a kind may be removed although they are most of all there are.
 	holdAbove = 20
 )
@@ -98,7 +98,7 @@ func (c *Checker) removeDamaged(ctx context.Context, p *Problem) error {
 	if err != nil {
 		return err
 	}
-	p.Repair = removed
+	p.Repair = Removed
 	if !gone {
 		p.Repair = "not needed: it is whole or gone by now"
 	}
@@ -110,7 +110,7 @@ func (c *Checker) removeRecord(ctx context.Context, p *Problem) error {
 	if err != nil {
 		return err
 	}
-	p.Repair = removed
+	p.Repair = Removed
 	if !gone {
 		p.Repair = "not needed: it has changed"
 	}
@@ -160,6 +160,6 @@ func (c *Checker) removeOrphan(ctx context.Context, p *Problem, tomb reference.T
 	if _, err := c.Records.Unmark(ctx, tomb); err != nil {
 		return err
 	}
-	p.Repair = removed
+	p.Repair = Removed
 	return nil
 }

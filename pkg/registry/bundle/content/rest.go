@@ -47,7 +47,7 @@ type References interface {
 	Remove(ctx context.Context, ref reference.Ref) error
 }
 
-// Config is what the subresource works with. All of it is required.
+// Config is what the subresource works with. All of it but the bound is required.
 type Config struct {
 	Bundles    Bundles
 	Classes    Classes
@@ -64,6 +64,8 @@ type Config struct {
 	CommitTimeout time.Duration
 	// PlaceTimeout is how long a write waits for others to end.
 	PlaceTimeout time.Duration
+	// MaxBytesPerNamespace bounds the content that the bundles of one namespace have together, in bytes; 0 is no bound.
+	MaxBytesPerNamespace int64
 	// Released is called when content may have become that of nobody.
 	Released func()
 	Now      func() time.Time

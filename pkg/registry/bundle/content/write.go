@@ -40,6 +40,7 @@ func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOpti
 			result = "refused"
 		}
 		writes.WithLabelValues(result).Inc()
+		r.noteFull(ctx, name, err)
 		responder.Error(err)
 		return
 	}
@@ -89,6 +90,10 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 		return nil, 0, conflict(b, "ClassInvalid", fmt.Sprintf("its class %q: %v", class.Name, err))
 	}
 
+	budget, err := r.budget(ctx, b)
+	if err != nil {
+		return nil, 0, err
+	}
 	writer, err := store.Create(ctx)
 	if err != nil {
 		return nil, 0, failed(b, err)
@@ -99,7 +104,7 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 		}
 	}()
 	in := &roomyReader{from: body, room: func() error { return store.Room(ctx) }}
-	summary, err := r.receive(ctx, b, g, req, body, in, &storeWriter{Writer: writer}, limits, check)
+	summary, err := r.receive(ctx, b, g, req, body, in, &storeWriter{Writer: budget.bound(writer)}, limits, check)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -200,6 +205,12 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 		return nil, 0, err
 	}
 	if err := g.check(fresh); err != nil {
+		return nil, 0, err
+	}
+	if err := r.checkQuota(ctx, fresh, func(b *rukpak.Bundle) error {
+		_, err := g.apply(b, class, summary, resolved, r.Now())
+		return err
+	}); err != nil {
 		return nil, 0, err
 	}
 	if err := r.References.Add(ctx, ref, b.Namespace, b.Name); err != nil {
