@@ -4,11 +4,14 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/etcd"
 )
@@ -46,3 +49,25 @@ func (o *SpaceOptions) validate() []error {
 
 // etcdDir is where the embedded etcd is.
 func (p *process) etcdDir() string { return filepath.Join(p.DataDir, "etcd") }
+
+// roomInterval is how often bundles that wait for room are looked for.
+const roomInterval = 10 * time.Second
+
+// watchRoom counts what bundles have, and ends the waiting of those that wait for room in their content store, until ctx ends.
+func (p *process) watchRoom(ctx context.Context) error {
+	for {
+		bundles, err := p.server.Bundles.ListCached(ctx)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Cannot list bundles yet", "err", err)
+		}
+		if err == nil {
+			newUsage().observe(bundles)
+			p.server.Content.CheckRoom(ctx, bundles)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(roomInterval):
+		}
+	}
+}
