@@ -120,6 +120,9 @@ func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFun
 	if err := p.openEtcd(ctx, cancel); err != nil {
 		return err
 	}
+	if err := p.openSharedStores(ctx); err != nil {
+		return err
+	}
 	p.records = reference.New(p.client, referencePrefix, time.Now)
 	return nil
 }

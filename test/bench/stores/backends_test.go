@@ -3,12 +3,22 @@
 
 package stores
 
-import "context"
+import (
+	"testing"
+
+	"rukpak.io/apiserver/pkg/content/s3test"
+)
 
 // storeNames are the stores that are measured, by the names that classes use.
-var storeNames = []string{"default"}
+var storeNames = []string{"default", "etcd", "bucket"}
 
-// startStores starts what the stores need and returns the flags of the server for them.
-func startStores(context.Context) ([]string, error) { return nil, nil }
-
-func endStores() error { return nil }
+// storeFlags starts what the stores need, and returns the flags of the server for them.
+func storeFlags(t *testing.T) []string {
+	t.Helper()
+	s3 := s3test.Start(t, "")
+	s3.Setenv(t)
+	return []string{
+		"--content-store=etcd=etcd:?capacity=4Gi",
+		"--content-store=bucket=" + s3.Bucket(t, "content", "").String(),
+	}
+}

@@ -62,23 +62,26 @@ func begin() error {
 	if err != nil {
 		return err
 	}
-	if shared.Cluster, err = harness.StartCluster(ctx, programs, shared.dir); err != nil {
-		return err
-	}
-	args, err := startStores(ctx)
-	if err != nil {
-		return err
-	}
-	shared.server, err = shared.Deploy(ctx, args...)
+	shared.Cluster, err = harness.StartCluster(ctx, programs, shared.dir)
 	return err
 }
 
+// TestFigures measures everything. A part alone:
+//
+//	make bench-stores TESTFLAGS='-run TestFigures/many'
+func TestFigures(t *testing.T) {
+	var err error
+	if shared.server, err = shared.Deploy(t.Context(), storeFlags(t)...); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("transfers", measureTransfers)
+	t.Run("many", measureMany)
+}
 func end() error {
 	var errs []error
 	if shared.server != nil && shared.server.Process != nil {
 		errs = append(errs, shared.server.Kill())
 	}
-	errs = append(errs, endStores())
 	if shared.Cluster != nil {
 		errs = append(errs, shared.Cluster.Stop())
 	}

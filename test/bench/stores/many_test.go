@@ -31,8 +31,8 @@ type many struct {
 	commit                      float64 // ms, p50
 }
 
-// TestManyBundles measures what bundles with content cost, and that a restart fetches none again.
-func TestManyBundles(t *testing.T) {
+// measureMany measures what bundles with content cost, and that a restart fetches none again.
+func measureMany(t *testing.T) {
 	counts := []int{100, 1000}
 	if *full {
 		counts = append(counts, 10000)

@@ -51,8 +51,8 @@ type line struct {
 	files                       float64 // and that of http.FileServer
 }
 
-// TestTransfers measures reads and writes with each store.
-func TestTransfers(t *testing.T) {
+// measureTransfers measures reads and writes with each store.
+func measureTransfers(t *testing.T) {
 	bare := startBare(t)
 	namespace := newNamespace(t)
 	var table []line
