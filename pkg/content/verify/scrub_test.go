@@ -6,9 +6,11 @@ package verify
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -152,6 +154,21 @@ func TestWhatCannotBeReadIsKept(t *testing.T) {
 	}
 	if !w.has(digest) {
 		t.Error("it was removed")
+	}
+}
+
+// checking finds out by itself that what it reads is damaged, as a store does that keeps sums of parts.
+type checking struct{ Store }
+
+func (checking) Open(context.Context, string, int64, int64) (io.ReadCloser, error) {
+	return io.NopCloser(iotest.ErrReader(fmt.Errorf("chunk 7: %w", content.ErrDigestMismatch))), nil
+}
+
+func TestDamageThatTheStoreFinds(t *testing.T) {
+	w := newWorld(t)
+	digest := w.blob(data("a"))
+	if _, err := Blob(t.Context(), checking{w.store}, digest, nil); !errors.Is(err, ErrDamaged) {
+		t.Errorf("got %v", err)
 	}
 }
 

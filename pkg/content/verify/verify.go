@@ -78,6 +78,10 @@ func Blob(ctx context.Context, store Store, digest string, pace *Pace) (int64, e
 		if err == nil {
 			err = pace.wait(ctx, m)
 		}
+		if errors.Is(err, content.ErrDigestMismatch) {
+			// A store may look at what it reads itself.
+			return n, fmt.Errorf("%w: %s after %d bytes: %w", ErrDamaged, digest, n, err)
+		}
 		if err != nil {
 			return n, fmt.Errorf("verify content %s after %d bytes: %w", digest, n, err)
 		}

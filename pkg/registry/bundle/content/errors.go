@@ -148,7 +148,7 @@ func failed(b *rukpak.Bundle, err error) error {
 	if quota, ok := errors.AsType[*quotaError](err); ok {
 		return quota.status(b)
 	}
-	if errors.Is(err, content.ErrNoSpace) {
+	if errors.Is(err, content.ErrNoSpace) && !etcd.NoSpace(err) {
 		return status(b, http.StatusInsufficientStorage, "InsufficientStorage", err.Error(), metav1.StatusCause{Type: CauseStorageFull, Message: err.Error()})
 	}
 	return unavailable("store the content", b, err)
