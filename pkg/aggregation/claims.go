@@ -153,9 +153,10 @@ func ofOurGroup(name string) bool {
 
 // tell makes an event about what claims the API.
 func (c *Claims) tell(ctx context.Context, claim Claim) error {
+	now := metav1.NowMicro()
 	_, err := c.kube.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{GenerateName: "rukpak-apiserver-", Namespace: metav1.NamespaceDefault},
-		EventTime:           metav1.NowMicro(),
+		ObjectMeta:          metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", claim.Object.Name, now.UnixNano()), Namespace: metav1.NamespaceDefault},
+		EventTime:           now,
 		ReportingController: reporter, ReportingInstance: c.instance,
 		Type: corev1.EventTypeWarning, Reason: "APIClaimed", Action: "Serve", Regarding: claim.Object, Note: claim.Why,
 	}, metav1.CreateOptions{})
