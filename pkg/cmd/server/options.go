@@ -64,6 +64,8 @@ type Options struct {
 	Unpack UnpackOptions
 	// Collect are the flags of the collector.
 	Collect CollectOptions
+	// Transfers are the flags of reading content.
+	Transfers TransferOptions
 }
 
 // UnpackOptions are the flags of the reconciler.
@@ -112,7 +114,8 @@ func NewOptions() *Options {
 		Unpack: UnpackOptions{
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
 		},
-		Collect: CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
+		Transfers: defaultTransferOptions(),
+		Collect:   CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
 	}
 }
 
@@ -144,6 +147,8 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs = sets.FlagSet("content")
 	fs.DurationVar(&o.Collect.Interval, "content-gc-interval", o.Collect.Interval, "Pause between two searches for content that nobody refers to.")
 	fs.DurationVar(&o.Collect.Grace, "content-gc-grace", o.Collect.Grace, "How long content that nobody refers to is kept. Longer than any transfer.")
+
+	o.Transfers.addFlags(sets.FlagSet("transfers"))
 
 	o.Recommended.Etcd.AddFlags(sets.FlagSet("etcd"))
 	o.Recommended.SecureServing.AddFlags(sets.FlagSet("secure serving"))
@@ -213,6 +218,7 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s: %v is not positive", flag, d))
 		}
 	}
+	errs = append(errs, o.Transfers.validate()...)
 	return utilerrors.NewAggregate(errs)
 }
 

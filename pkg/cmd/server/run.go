@@ -154,8 +154,9 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 		Scratch:       p.scratch(),
 		CommitTimeout: min(time.Minute, p.Collect.Grace/2),
 		PlaceTimeout:  20 * time.Second,
-		Released:      collector.Trigger,
-		Now:           time.Now,
+		MaxReaders:    p.Transfers.MaxReaders, MaxReadersPerUser: p.Transfers.MaxReadersPerUser,
+		Released: collector.Trigger,
+		Now:      time.Now,
 	})
 	if err != nil {
 		return fmt.Errorf("assemble the server: %w", err)
@@ -191,6 +192,7 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 	if err := r.ApplyTo(p.config); err != nil {
 		return fmt.Errorf("apply the flags: %w", err)
 	}
+	makeFrugal(p.config.SecureServing)
 	p.config.Authentication.APIAudiences = append(authenticator.Audiences(p.APIAudiences), v1alpha1.TokenAudience)
 	if p.Standalone {
 		return p.standaloneAdmission(ctx, p.config, rukpakadmission.Initializer{Informers: p.informers})
@@ -234,6 +236,9 @@ func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) er
 		}
 		r := &registration{client: client, service: p.ServiceName, namespace: p.Namespace, ca: p.identity.authority.CertPEM}
 		hooks["rukpak-apiservice"] = func(ctx context.Context) error { r.run(ctx); return nil }
+	}
+	if err := p.server.Generic.AddPreShutdownHook("rukpak-content-drain", p.drainContent); err != nil {
+		return err
 	}
 	for name, run := range hooks {
 		// A hook that does not return keeps readyz from passing, so each goes on in the background.
