@@ -18,19 +18,23 @@ type archive struct {
 	meter  meter
 	out    *sink
 	gzip   *gzipWriter
+	index  Indexer   // may be nil
+	file   hash.Hash // of the content of one file
 	header []byte
 	ended  bool
 }
 
 // newArchive begins an archive on w. Finish or abort must follow; until either
 // returns, another goroutine writes to w.
-func newArchive(ctx context.Context, w io.Writer, limits Limits) *archive {
+func newArchive(ctx context.Context, w io.Writer, limits Limits, index Indexer) *archive {
 	out := &sink{w: w, hash: sha256.New(), max: limits.CompressedBytes}
 	return &archive{
 		ctx:   ctx,
 		meter: newMeter(limits),
 		out:   out,
-		gzip:  newGzipWriter(out, sha256.New()),
+		gzip:  newGzipWriter(out, sha256.New(), index),
+		index: index,
+		file:  sha256.New(),
 	}
 }
 
@@ -41,6 +45,7 @@ func (a *archive) add(e Entry, content io.Reader) error {
 		return err
 	}
 	a.header = appendHeader(a.header[:0], e)
+	offset := a.meter.bytes - endSize + int64(len(a.header))
 	if err := a.meter.add(e, len(a.header)); err != nil {
 		return err
 	}
@@ -48,7 +53,11 @@ func (a *archive) add(e Entry, content io.Reader) error {
 		return at(e.Name, err)
 	}
 	if e.Size == 0 {
+		a.indexed(e, offset)
 		return nil
+	}
+	if a.index != nil {
+		content = &hashingReader{content, a.file}
 	}
 	_, fromReader, err := a.gzip.readFrom(contextReader{a.ctx, content}, e.Size)
 	switch {
@@ -62,7 +71,15 @@ func (a *archive) add(e Entry, content io.Reader) error {
 	if _, err := a.gzip.Write(zeros[:padding(e.Size)]); err != nil {
 		return at(e.Name, err)
 	}
+	a.indexed(e, offset)
 	return nil
+}
+
+// indexed tells the index of an entry that was written.
+func (a *archive) indexed(e Entry, offset int64) {
+	if a.index != nil {
+		a.index.Entry(e, offset, fileHash(a.file))
+	}
 }
 
 // finish ends the archive and returns what was written.

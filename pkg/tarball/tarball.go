@@ -132,4 +132,6 @@ type Options struct {
 	Scratch string
 	// Visit, if set, sees every entry as it is written.
 	Visit Visitor
+	// Index, if set, is told where things are in the archive that is written.
+	Index Indexer
 }
