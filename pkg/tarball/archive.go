@@ -78,7 +78,7 @@ func (a *archive) add(e Entry, content io.Reader) error {
 // indexed tells the index of an entry that was written.
 func (a *archive) indexed(e Entry, offset int64) {
 	if a.index != nil {
-		a.index.Entry(e, offset, fileHash(a.file))
+		a.index.Entry(e, offset, fileHash(e, a.file))
 	}
 }
 

@@ -17,12 +17,13 @@ import (
 // whether it could be indexed or not.
 type Indexer interface {
 	// Entry is called for every entry, in canonical order, when its content has gone by. Offset is
-	// where in the tar the content begins; digest is the SHA-256 of a regular file's content.
+	// where in the tar the content begins; digest is the SHA-256 of a
+	// regular file's content, and zero for what is none.
 	Entry(e Entry, offset int64, digest [sha256.Size]byte)
 	// Tar takes the next bytes of the tar.
 	Tar(p []byte)
-	// Checkpoint names a place where reading can begin. They ascend; one comes before Tar
-	// has taken the whole 512 KiB that follow it.
+	// Checkpoint names a place where reading can begin. They ascend, and each comes before Tar takes
+	// what follows it. The first is the start.
 	Checkpoint(c Checkpoint)
 }
 
@@ -51,9 +52,12 @@ func (h *hashingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fileHash returns the digest of what was written to h, and makes h ready for the next file.
-func fileHash(h hash.Hash) (digest [sha256.Size]byte) {
-	h.Sum(digest[:0])
-	h.Reset()
+// fileHash returns the digest of what was written to h, the content of e, and makes h ready for the next file. What is no
+// file has no digest.
+func fileHash(e Entry, h hash.Hash) (digest [sha256.Size]byte) {
+	if e.Type == TypeFile {
+		h.Sum(digest[:0])
+		h.Reset()
+	}
 	return digest
 }

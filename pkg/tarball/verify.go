@@ -294,7 +294,7 @@ func (v *verifier) content(e Entry) error {
 		return v.short(err)
 	}
 	if v.index != nil {
-		v.index.Entry(e, offset, fileHash(v.file))
+		v.index.Entry(e, offset, fileHash(e, v.file))
 	}
 	v.header = v.header[:0]
 	pad, err := v.block(int(padding(e.Size)))
