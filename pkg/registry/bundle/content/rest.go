@@ -72,6 +72,7 @@ type REST struct {
 	storeNames []string
 	// uploads and attempts bound the writes that run at the same time.
 	uploads, attempts chan struct{}
+	indexes           *indexes
 	// commits are locks for the commits of one bundle, by its UID.
 	commits [commitLocks]sync.Mutex
 }
@@ -107,6 +108,7 @@ var (
 // NewREST returns the subresource.
 func NewREST(config Config) *REST {
 	r := &REST{Config: config, uploads: make(chan struct{}, maxUploads), attempts: make(chan struct{}, maxAttempts)}
+	r.indexes = newIndexes(config.Scratch)
 	for name := range config.Stores {
 		r.storeNames = append(r.storeNames, name)
 	}
@@ -120,9 +122,9 @@ func (*REST) New() runtime.Object { return &rukpak.BundleContentOptions{} }
 // Destroy does nothing: what the subresource works with belongs to others.
 func (*REST) Destroy() {}
 
-// NewConnectOptions returns the query parameters. Nothing follows the subresource in the path.
+// NewConnectOptions returns the query parameters, and the path of what is read of the content.
 func (*REST) NewConnectOptions() (runtime.Object, bool, string) {
-	return &rukpak.BundleContentOptions{}, false, ""
+	return &rukpak.BundleContentOptions{}, true, "path"
 }
 
 // ConnectMethods are the methods that content knows. The verbs that they need are get and update.
@@ -146,6 +148,10 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := genericapirequest.WithNamespace(req.Context(), namespace)
 		if req.Method == http.MethodPut {
+			if asksInside(o) {
+				refuseInside(w, responder)
+				return
+			}
 			r.put(ctx, name, o, w, req, responder)
 			return
 		}
