@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"iter"
 	"mime"
 	"net/http"
 	"strconv"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content/listing"
 )
 
 // BundleExpansion reads and writes the content of bundles, which is a stream of bytes and no object.
@@ -33,6 +35,11 @@ type BundleExpansion interface {
 	// PutContent makes body, a tar or tar.gz, the content of a bundle, and returns the bundle as it is then.
 	// Body is streamed, and read once: a request that fails is not repeated.
 	PutContent(ctx context.Context, name string, body io.Reader, opts PutContentOptions) (*v1alpha1.Bundle, error)
+	// GetFile opens one file of a bundle's content; it costs what the file costs, however large the bundle is.
+	// IsNotFound means that there is no such bundle or no such file.
+	GetFile(ctx context.Context, name, path string, opts GetFileOptions) (*Content, error)
+	// ListFiles goes through the entries of a directory of a bundle's content; "" is its root.
+	ListFiles(ctx context.Context, name, path string, opts ListFilesOptions) iter.Seq2[listing.Entry, error]
 }
 
 // GetContentOptions choose what is read.
@@ -105,24 +112,13 @@ func (c *Content) Close() error { return c.body.Close() }
 
 // GetContent opens the content of a bundle.
 func (c *bundles) GetContent(ctx context.Context, name string, opts GetContentOptions) (*Content, error) {
-	if opts.Offset < 0 || opts.Length < 0 {
-		return nil, fmt.Errorf("content of bundle %q: offset %d and length %d must not be negative", name, opts.Offset, opts.Length)
+	header, part, err := partHeader("application/gzip, application/json;q=0.1", opts.Offset, opts.Length, opts.IfDigest)
+	if err != nil {
+		return nil, fmt.Errorf("content of bundle %q: %w", name, err)
 	}
 	request := c.GetClient().Get().Namespace(c.GetNamespace()).Resource("bundles").Name(name).SubResource("content")
 	if opts.Digest != "" {
 		request = request.Param("digest", opts.Digest)
-	}
-	header := http.Header{"Accept": {"application/gzip, application/json;q=0.1"}}
-	part := opts.Offset > 0 || opts.Length > 0
-	if part {
-		end := ""
-		if opts.Length > 0 {
-			end = strconv.FormatInt(opts.Offset+opts.Length-1, 10)
-		}
-		header.Set("Range", fmt.Sprintf("bytes=%d-%s", opts.Offset, end))
-	}
-	if opts.IfDigest != "" {
-		header.Set("If-Match", strconv.Quote(opts.IfDigest))
 	}
 	response, err := c.roundTrip(ctx, request, http.MethodGet, nil, header, name)
 	if err != nil {
@@ -135,6 +131,25 @@ func (c *bundles) GetContent(ctx context.Context, name string, opts GetContentOp
 		return nil, fmt.Errorf("content of bundle %q: %w", name, err)
 	}
 	return content, nil
+}
+
+// partHeader is the header of a request for all or a part of something.
+func partHeader(accept string, offset, length int64, ifDigest string) (header http.Header, part bool, err error) {
+	if offset < 0 || length < 0 {
+		return nil, false, fmt.Errorf("offset %d and length %d must not be negative", offset, length)
+	}
+	header = http.Header{"Accept": {accept}}
+	if part = offset > 0 || length > 0; part {
+		end := ""
+		if length > 0 {
+			end = strconv.FormatInt(offset+length-1, 10)
+		}
+		header.Set("Range", fmt.Sprintf("bytes=%d-%s", offset, end))
+	}
+	if ifDigest != "" {
+		header.Set("If-Match", strconv.Quote(ifDigest))
+	}
+	return header, part, nil
 }
 
 // newContent reads the head of a response: RFC 9110, sections 8.8.3 and 14.4.
