@@ -18,7 +18,8 @@ type archive struct {
 	meter  meter
 	out    *sink
 	gzip   *gzipWriter
-	index  Indexer   // may be nil
+	index  Indexer // may be nil
+	digest func() string
 	file   hash.Hash // of the content of one file
 	header []byte
 	ended  bool
@@ -26,15 +27,20 @@ type archive struct {
 
 // newArchive begins an archive on w. Finish or abort must follow; until either
 // returns, another goroutine writes to w.
-func newArchive(ctx context.Context, w io.Writer, limits Limits, index Indexer) *archive {
-	out := &sink{w: w, hash: sha256.New(), max: limits.CompressedBytes}
+func newArchive(ctx context.Context, w io.Writer, limits Limits, opts Options) *archive {
+	out := &sink{w: w, max: limits.CompressedBytes}
+	if opts.Digest == nil {
+		out.hash = sha256.New()
+		opts.Digest = func() string { return digest(out.hash) }
+	}
 	return &archive{
-		ctx:   ctx,
-		meter: newMeter(limits),
-		out:   out,
-		gzip:  newGzipWriter(out, sha256.New(), index),
-		index: index,
-		file:  sha256.New(),
+		ctx:    ctx,
+		meter:  newMeter(limits),
+		out:    out,
+		gzip:   newGzipWriter(out, sha256.New(), opts.Index),
+		index:  opts.Index,
+		digest: opts.Digest,
+		file:   sha256.New(),
 	}
 }
 
@@ -96,7 +102,7 @@ func (a *archive) finish() (Summary, error) {
 		return Summary{}, err
 	}
 	return Summary{
-		Digest:             digest(a.out.hash),
+		Digest:             a.digest(),
 		Size:               a.out.size,
 		UncompressedDigest: digest(a.gzip.plain),
 		UncompressedSize:   a.meter.bytes,
@@ -117,7 +123,7 @@ func digest(h hash.Hash) string { return "sha256:" + hex.EncodeToString(h.Sum(ni
 // sink hashes, counts and limits what goes to w.
 type sink struct {
 	w    io.Writer
-	hash hash.Hash
+	hash hash.Hash // nil if nobody asks for the digest
 	size int64
 	max  int64
 }
@@ -133,7 +139,9 @@ func (s *sink) Write(p []byte) (int, error) {
 	if err != nil {
 		return n, fmt.Errorf("write archive: %w", err)
 	}
-	s.hash.Write(p)
+	if s.hash != nil {
+		s.hash.Write(p)
+	}
 	s.size += int64(n)
 	return n, nil
 }

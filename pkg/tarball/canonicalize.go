@@ -95,7 +95,7 @@ func (c *canonicalizer) judge(tree *node) error {
 }
 
 func (c *canonicalizer) write(ctx context.Context, w io.Writer, tree *node, opts Options) (Summary, error) {
-	out := newArchive(ctx, w, c.limits, opts.Index)
+	out := newArchive(ctx, w, c.limits, opts)
 	defer out.abort()
 	err := c.index.walk(tree, "", func(name string, n *node) error {
 		e := n.entry(name)

@@ -116,7 +116,7 @@ func TestCheckpoints(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r recorder
-			summary, err := VerifyIndexed(t.Context(), bytes.NewReader(test.archive), Limits{}, nil, &r)
+			summary, err := VerifyIndexed(t.Context(), bytes.NewReader(test.archive), Options{Index: &r})
 			must(t, err)
 			if without, err := verify(t, test.archive, Limits{}); err != nil || without != summary {
 				t.Errorf("with an index it is %+v, without %+v: %v", summary, without, err)
@@ -151,13 +151,13 @@ func TestIndexersAreToldTheSame(t *testing.T) {
 	if !bytes.Equal(out.Bytes(), archive) {
 		t.Fatal("the archive is another one")
 	}
-	_, err = VerifyIndexed(t.Context(), bytes.NewReader(archive), Limits{}, nil, &read)
+	_, err = VerifyIndexed(t.Context(), bytes.NewReader(archive), Options{Index: &read})
 	must(t, err)
 	half := func(e Entry, content io.Reader) error {
 		_, err := io.CopyN(io.Discard, content, e.Size/2)
 		return err
 	}
-	_, err = VerifyIndexed(t.Context(), bytes.NewReader(archive), Limits{}, half, &visited)
+	_, err = VerifyIndexed(t.Context(), bytes.NewReader(archive), Options{Visit: half, Index: &visited})
 	must(t, err)
 	if len(read.entries) != 13 {
 		t.Errorf("entries are %+v", read.entries)

@@ -29,19 +29,23 @@ const maxRecordsSize = 64 << 10
 // archive beyond the limits, a *LimitError; one that breaks off, an error that
 // is io.ErrUnexpectedEOF. Memory does not depend on the archive.
 func Verify(ctx context.Context, r io.Reader, limits Limits, visit Visitor) (Summary, error) {
-	return VerifyIndexed(ctx, r, limits, visit, nil)
+	return VerifyIndexed(ctx, r, Options{Limits: limits, Visit: visit})
 }
 
-// VerifyIndexed does what Verify does and tells index where things are. Visit and index may be nil.
-func VerifyIndexed(ctx context.Context, r io.Reader, limits Limits, visit Visitor, index Indexer) (Summary, error) {
-	limits = limits.effective()
+// VerifyIndexed does what Verify does, and tells an index where things are.
+func VerifyIndexed(ctx context.Context, r io.Reader, opts Options) (Summary, error) {
+	limits := opts.Limits.effective()
 	v := &verifier{
 		limits: limits,
 		meter:  newMeter(limits),
-		visit:  visit,
-		index:  index,
-		src:    &source{ctx: ctx, r: r, hash: sha256.New(), max: limits.CompressedBytes},
+		visit:  opts.Visit,
+		index:  opts.Index,
+		src:    &source{ctx: ctx, r: r, max: limits.CompressedBytes},
 		file:   sha256.New(),
+	}
+	if opts.Digest == nil {
+		v.src.hash = sha256.New()
+		opts.Digest = func() string { return digest(v.src.hash) }
 	}
 	if err := v.verify(); err != nil {
 		return Summary{}, at(v.entry, v.cause(err))
@@ -50,7 +54,7 @@ func VerifyIndexed(ctx context.Context, r io.Reader, limits Limits, visit Visito
 		return Summary{}, err
 	}
 	return Summary{
-		Digest:             digest(v.src.hash),
+		Digest:             opts.Digest(),
 		Size:               v.src.size,
 		UncompressedDigest: digest(v.tar.hash),
 		UncompressedSize:   v.tar.size,

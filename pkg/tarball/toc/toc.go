@@ -9,7 +9,7 @@
 //
 //	b, err := toc.NewBuilder(scratch)
 //	defer b.Close()
-//	summary, err := tarball.VerifyIndexed(ctx, body, limits, nil, b)
+//	summary, err := tarball.VerifyIndexed(ctx, body, tarball.Options{Limits: limits, Index: b})
 //	r, size, err := b.Finish(summary)           // keep these bytes
 //
 //	x, err := toc.Open(ctx, summary.Digest, openIndex)

@@ -405,7 +405,7 @@ func TestBuilderThatCannotWrite(t *testing.T) {
 	b, err := NewBuilder(t.TempDir())
 	must(t, err)
 	must(t, b.Close())
-	summary, err := tarball.VerifyIndexed(t.Context(), bytes.NewReader(newMade(t, many(3000)...).archive), tarball.Limits{}, nil, b)
+	summary, err := tarball.VerifyIndexed(t.Context(), bytes.NewReader(newMade(t, many(3000)...).archive), tarball.Options{Index: b})
 	if err != nil {
 		t.Errorf("the archive was refused: %v", err)
 	}

@@ -67,7 +67,7 @@ func (m *made) make(t testing.TB) {
 	b, err := NewBuilder(t.TempDir())
 	must(t, err)
 	var list lister
-	m.summary, err = tarball.VerifyIndexed(t.Context(), bytes.NewReader(m.archive), tarball.Limits{}, nil, &both{b, &list})
+	m.summary, err = tarball.VerifyIndexed(t.Context(), bytes.NewReader(m.archive), tarball.Options{Index: &both{b, &list}})
 	must(t, err)
 	r, size, err := b.Finish(m.summary)
 	must(t, err)

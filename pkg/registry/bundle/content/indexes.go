@@ -143,7 +143,7 @@ func (x *indexes) make(ctx context.Context, store content.Store, digest string) 
 		return errors.Join(err, blob.Close())
 	}
 	defer func() { err = errors.Join(err, builder.Close()) }()
-	summary, err := tarball.VerifyIndexed(ctx, blob, tarball.Limits{}, nil, builder)
+	summary, err := tarball.VerifyIndexed(ctx, blob, tarball.Options{Index: builder})
 	if err := errors.Join(err, blob.Close()); err != nil {
 		return x.blame(ctx, store, digest, err)
 	}

@@ -149,10 +149,11 @@ func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *htt
 		sum = sha256.New()
 		in = io.TeeReader(in, sum)
 	}
+	options := tarball.Options{Limits: limits, Scratch: r.Scratch, Visit: check.Visit, Index: index, Digest: writer.Digest}
 	if g.canonical {
-		summary, err = tarball.VerifyIndexed(ctx, io.TeeReader(in, writer), limits, check.Visit, index)
+		summary, err = tarball.VerifyIndexed(ctx, io.TeeReader(in, writer), options)
 	} else {
-		summary, err = tarball.Canonicalize(ctx, writer, in, tarball.Options{Limits: limits, Scratch: r.Scratch, Visit: check.Visit, Index: index})
+		summary, err = tarball.Canonicalize(ctx, writer, in, options)
 	}
 	switch {
 	case body.err != nil:
