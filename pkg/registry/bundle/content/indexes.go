@@ -5,8 +5,6 @@ package content
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +13,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/tarball/toc"
@@ -30,12 +29,8 @@ const (
 	indexTimeout    = time.Minute
 )
 
-var (
-	// errRebuilding says that an index is being made.
-	errRebuilding = errors.New("the list of the files is being made anew")
-	// errBlob is in the error when stored bytes are not those of their digest.
-	errBlob = errors.New("the stored bytes do not have the digest")
-)
+// errRebuilding says that an index is being made.
+var errRebuilding = errors.New("the list of the files is being made anew")
 
 // indexes finds the tables of contents of archives, and makes those anew that are missing or damaged.
 type indexes struct {
@@ -85,7 +80,7 @@ func blobOpener(store content.Store, digest string) toc.Opener {
 	}
 }
 
-// rebuild makes the index of a blob anew, once for all that ask for it meanwhile. Its error is errBlob if it
+// rebuild makes the index of a blob anew, once for all that ask for it meanwhile. Its error is errDamaged if it
 // turns out that the blob is damaged, and errRebuilding if it takes long.
 func (x *indexes) rebuild(ctx context.Context, store content.Store, digest string, cause error) error {
 	x.mu.Lock()
@@ -148,7 +143,7 @@ func (x *indexes) make(ctx context.Context, store content.Store, digest string) 
 		return x.blame(ctx, store, digest, err)
 	}
 	if summary.Digest != digest {
-		return fmt.Errorf("%w: %s has %s", errBlob, digest, summary.Digest)
+		return fmt.Errorf("%w: %s has %s", errDamaged, digest, summary.Digest)
 	}
 	return put(ctx, store, builder, summary)
 }
@@ -156,17 +151,8 @@ func (x *indexes) make(ctx context.Context, store content.Store, digest string) 
 // blame tells whether an archive could not be read because its bytes are other ones. It may be that only what is
 // taken for an archive has changed.
 func (x *indexes) blame(ctx context.Context, store content.Store, digest string, cause error) error {
-	blob, err := store.Open(ctx, digest, 0, -1)
-	if err != nil {
-		return err
-	}
-	sum := sha256.New()
-	_, err = io.Copy(sum, blob)
-	if err := errors.Join(err, blob.Close()); err != nil {
-		return err
-	}
-	if content.Algorithm+":"+hex.EncodeToString(sum.Sum(nil)) != digest {
-		return fmt.Errorf("%w: %s: %w", errBlob, digest, cause)
+	if err := verify(ctx, store, &rukpak.ContentStatus{Digest: digest}); err != nil {
+		return fmt.Errorf("%w: %w", err, cause)
 	}
 	return cause
 }

@@ -112,7 +112,7 @@ func (i *insider) failure(ctx context.Context, out *sender, err error) error {
 	switch {
 	case errors.Is(err, errUnsent):
 		log.V(4).Info("A part of content was not sent whole", "err", err)
-	case errors.Is(err, errBlob):
+	case errors.Is(err, errDamaged):
 		return i.r.reread(context.WithoutCancel(ctx), i.b, i.c, i.store)
 	case errors.Is(err, content.ErrNotFound):
 		i.r.markLost(ctx, i.b, i.c, err)
@@ -130,7 +130,7 @@ func (i *insider) failure(ctx context.Context, out *sender, err error) error {
 func (i *insider) lookInto(ctx context.Context, cause error) {
 	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
 	defer cancel()
-	if err := i.r.indexes.rebuild(ctx, i.store, i.c.Digest, cause); errors.Is(err, errBlob) {
+	if err := i.r.indexes.rebuild(ctx, i.store, i.c.Digest, cause); errors.Is(err, errDamaged) {
 		// It is logged where it is found out, and the reader is gone.
 		_ = i.r.reread(ctx, i.b, i.c, i.store)
 	}

@@ -367,7 +367,7 @@ func TestRebuildThatTellsDamage(t *testing.T) {
 		if err := os.WriteFile(w.blob(summary.Digest), damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := x.make(t.Context(), w.store, summary.Digest); !errors.Is(err, errBlob) {
+		if err := x.make(t.Context(), w.store, summary.Digest); !errors.Is(err, errDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -386,7 +386,7 @@ func TestRebuildThatTellsDamage(t *testing.T) {
 	if err := writer.Commit(t.Context(), digestOf(foreign)); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.make(t.Context(), w.store, digestOf(foreign)); errors.Is(err, errBlob) || !errors.Is(err, tarball.ErrNotCanonical) {
+	if err := x.make(t.Context(), w.store, digestOf(foreign)); errors.Is(err, errDamaged) || !errors.Is(err, tarball.ErrNotCanonical) {
 		t.Errorf("bytes that are no archive: %v", err)
 	}
 }

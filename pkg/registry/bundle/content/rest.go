@@ -61,6 +61,8 @@ type Config struct {
 	CommitTimeout time.Duration
 	// PlaceTimeout is how long a write waits for others to end.
 	PlaceTimeout time.Duration
+	// MaxReaders and MaxReadersPerUser bound the reads that run at the same time; 0 means any number.
+	MaxReaders, MaxReadersPerUser int
 	// Released is called when content may have become that of nobody.
 	Released func()
 	Now      func() time.Time
@@ -71,8 +73,12 @@ type REST struct {
 	Config
 	storeNames []string
 	// uploads and attempts bound the writes that run at the same time.
-	uploads, attempts chan struct{}
+	uploads, attempts *places
+	readers           *readerLimits
+	seals             *seals
 	indexes           *indexes
+	// rereads are the digests whose blobs are read a second time now.
+	rereads sync.Map
 	// commits are locks for the commits of one bundle, by its UID.
 	commits [commitLocks]sync.Mutex
 }
@@ -80,8 +86,8 @@ type REST struct {
 // commitLocks is how many locks the bundles share.
 const commitLocks = 64
 
-// lockCommit keeps commits of one bundle apart: what one of them adds another must not release. A store belongs
-// to one process, so a lock of the process is enough.
+// lockCommit keeps commits of one bundle apart: what one of them adds another must not release. A lock of the
+// process is enough for a store that belongs to one.
 func (r *REST) lockCommit(uid types.UID) (unlock func()) {
 	h := fnv.New32a()
 	// A hash takes everything.
@@ -107,7 +113,10 @@ var (
 
 // NewREST returns the subresource.
 func NewREST(config Config) *REST {
-	r := &REST{Config: config, uploads: make(chan struct{}, maxUploads), attempts: make(chan struct{}, maxAttempts)}
+	r := &REST{
+		Config: config, uploads: newPlaces(maxUploads), attempts: newPlaces(maxAttempts),
+		readers: newReaderLimits(config.MaxReaders, config.MaxReadersPerUser), seals: newSeals(),
+	}
 	r.indexes = newIndexes(config.Scratch)
 	for name := range config.Stores {
 		r.storeNames = append(r.storeNames, name)
@@ -155,7 +164,13 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 			r.put(ctx, name, o, w, req, responder)
 			return
 		}
-		r.get(ctx, name, o, w, req, responder)
+		reading, leave, err := r.readers.enter(ctx)
+		if err != nil {
+			responder.Error(err)
+			return
+		}
+		defer leave()
+		r.get(reading, name, o, w, req, responder)
 	}), nil
 }
 
@@ -165,13 +180,20 @@ func (r *REST) Release(b *rukpak.Bundle) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.CommitTimeout)
 	defer cancel()
 	defer r.lockCommit(b.UID)()
-	r.drop(ctx, b, digestsOfStatus(&b.Status))
+	r.drop(ctx, b, digestsOfStatus(&b.Status), r.storeNames)
 }
 
-// drop removes the records of contents that a bundle has no more. The caller holds the bundle's lock.
-func (r *REST) drop(ctx context.Context, b *rukpak.Bundle, digests []string) {
+// replaced removes the records of contents that a bundle that goes on has no more. The caller holds the bundle's
+// lock. In a store that other processes use one of them may be about to name such a content again; it is
+// left to the collector.
+func (r *REST) replaced(ctx context.Context, b *rukpak.Bundle, digests []string) {
+	own := slices.DeleteFunc(slices.Clone(r.storeNames), func(name string) bool { return r.Stores[name].Shared() })
+	r.drop(ctx, b, digests, own)
+}
+
+func (r *REST) drop(ctx context.Context, b *rukpak.Bundle, digests, stores []string) {
 	for _, digest := range digests {
-		for _, store := range r.storeNames {
+		for _, store := range stores {
 			ref := reference.Ref{Store: store, Digest: digest, BundleUID: string(b.UID)}
 			if err := r.References.Remove(ctx, ref); err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot release content now", "bundle", klog.KObj(b), "digest", digest)

@@ -43,7 +43,7 @@ import (
 
 // world is the subresource behind a real HTTP server, over a real store of files; what etcd holds is in memory.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	rest    *REST
 	bundles *memoryBundles
 	classes memoryClasses
@@ -55,7 +55,9 @@ type world struct {
 	served  chan struct{} // one for each request that has been answered
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldOf(t) }
+
+func newWorldOf(t testing.TB) *world {
 	t.Helper()
 	dir := t.TempDir()
 	store, err := filesystem.Open(dir)
@@ -88,7 +90,12 @@ func newWorld(t *testing.T) *world {
 
 // serve does what the generic server does around a Connecter.
 func (w *world) serve(rw http.ResponseWriter, req *http.Request) {
-	defer func() { w.served <- struct{}{} }()
+	defer func() {
+		select {
+		case w.served <- struct{}{}:
+		default: // nobody counts
+		}
+	}()
 	ctx := genericapirequest.WithNamespace(req.Context(), "team")
 	if w.caller != nil {
 		ctx = genericapirequest.WithUser(ctx, w.caller)
@@ -134,7 +141,7 @@ type answer struct {
 }
 
 // status decodes the body of an error.
-func (a answer) status(t *testing.T) metav1.Status {
+func (a answer) status(t testing.TB) metav1.Status {
 	t.Helper()
 	var s metav1.Status
 	if err := json.Unmarshal(a.body, &s); err != nil {
@@ -144,7 +151,7 @@ func (a answer) status(t *testing.T) metav1.Status {
 }
 
 // cause returns the type of the first cause of an error, and the field that it names.
-func (a answer) cause(t *testing.T) (kind, field string) {
+func (a answer) cause(t testing.TB) (kind, field string) {
 	t.Helper()
 	if s := a.status(t); s.Details != nil && len(s.Details.Causes) > 0 {
 		return string(s.Details.Causes[0].Type), s.Details.Causes[0].Field
@@ -345,16 +352,29 @@ func (m *memoryReferences) Remove(_ context.Context, ref reference.Ref) error {
 // faultyStore fails where it is told to.
 type faultyStore struct {
 	content.Store
-	create, write, commit, stat error
-	open, index, putIndex       error
-	room                        func() error
+	create, write, commit, stat, delete error
+	open, index, putIndex               error
+	room                                func() error
+	// opened, if set, stands in front of what is read.
+	opened func(io.ReadCloser) io.ReadCloser
 }
 
 func (f *faultyStore) Open(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error) {
 	if f.open != nil {
 		return nil, f.open
 	}
-	return f.Store.Open(ctx, digest, offset, length)
+	r, err := f.Store.Open(ctx, digest, offset, length)
+	if err == nil && f.opened != nil {
+		r = f.opened(r)
+	}
+	return r, err
+}
+
+func (f *faultyStore) Delete(ctx context.Context, digest string) error {
+	if f.delete != nil {
+		return f.delete
+	}
+	return f.Store.Delete(ctx, digest)
 }
 
 func (f *faultyStore) OpenIndex(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error) {
@@ -413,7 +433,7 @@ func (f *faultyWriter) Commit(ctx context.Context, digest string) error {
 }
 
 // archive is a tar of files, sorted by name.
-func archive(t *testing.T, files map[string]string) []byte {
+func archive(t testing.TB, files map[string]string) []byte {
 	t.Helper()
 	var headers []tar.Header
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -423,7 +443,7 @@ func archive(t *testing.T, files map[string]string) []byte {
 }
 
 // rawArchive is a tar of entries; the content of a file is its Linkname.
-func rawArchive(t *testing.T, headers ...tar.Header) []byte {
+func rawArchive(t testing.TB, headers ...tar.Header) []byte {
 	t.Helper()
 	var buffer bytes.Buffer
 	w := tar.NewWriter(&buffer)
@@ -447,7 +467,7 @@ func rawArchive(t *testing.T, headers ...tar.Header) []byte {
 }
 
 // canonical is the archive that the server makes of a tar.
-func canonical(t *testing.T, in []byte) ([]byte, tarball.Summary) {
+func canonical(t testing.TB, in []byte) ([]byte, tarball.Summary) {
 	t.Helper()
 	var out bytes.Buffer
 	summary, err := tarball.Canonicalize(t.Context(), &out, bytes.NewReader(in), tarball.Options{Scratch: t.TempDir()})

@@ -123,12 +123,11 @@ func (r *REST) admit(ctx context.Context, b *rukpak.Bundle, g *grant, store cont
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.PlaceTimeout)
 	defer cancel()
-	select {
-	case places <- struct{}{}:
-		return func() { <-places }, nil
-	case <-ctx.Done():
+	done, err = places.take(ctx, b.Namespace)
+	if err != nil {
 		return nil, apierrors.NewTooManyRequests("as many writes of content as the server takes at the same time are under way", busyRetrySeconds)
 	}
+	return done, nil
 }
 
 // busyRetrySeconds is when to try again after the server was busy.
@@ -236,7 +235,7 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 		return nil, 0, err
 	}
 	failpoint.Hit("content/after-status")
-	r.drop(ctx, b, dropped)
+	r.replaced(ctx, b, dropped)
 	writes.WithLabelValues(result).Inc()
 	writtenBytes.Add(float64(summary.Size))
 	audit.AddAuditAnnotations(ctx, auditBundle, string(b.UID), auditDigest, summary.Digest, auditBytes, strconv.FormatInt(summary.Size, 10))
@@ -293,9 +292,12 @@ func newCheck(class *rukpak.ProvisionerClass, builtIn bool) (provisioner.Check, 
 
 // checkHeaders refuses what can be seen to be wrong before a byte of the body is read.
 func checkHeaders(b *rukpak.Bundle, req *http.Request, limits tarball.Limits) error {
-	if e := req.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return status(b, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
-			fmt.Sprintf("header Content-Encoding: %q is not supported: a compressed archive is sent as such, without a coding", e))
+	// There may be several codings, in one field or in several (RFC 9110, section 8.4).
+	for coding := range strings.SplitSeq(strings.Join(req.Header.Values("Content-Encoding"), ","), ",") {
+		if coding = strings.TrimSpace(coding); coding != "" && !strings.EqualFold(coding, "identity") {
+			return status(b, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+				fmt.Sprintf("header Content-Encoding: %q is not supported: a compressed archive is sent as such, without a coding", coding))
+		}
 	}
 	if req.Header.Get("Content-Range") != "" {
 		return badRequest("header Content-Range: a part of the content cannot be written (RFC 9110, section 14.5)")

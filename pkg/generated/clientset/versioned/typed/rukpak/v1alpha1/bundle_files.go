@@ -11,6 +11,7 @@ import (
 	"iter"
 	"net/http"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -25,6 +26,8 @@ type GetFileOptions struct {
 	Offset, Length int64
 	// IfDigest is the digest that the file has to have. Another file is an error, IsPreconditionFailed.
 	IfDigest string
+	// Patience is as in GetContentOptions.
+	Patience time.Duration
 }
 
 // ListFilesOptions choose what is listed.
@@ -38,28 +41,32 @@ type ListFilesOptions struct {
 var errPath = errors.New("a path has no empty components, and none that is . or ..")
 
 // GetFile opens a file of a bundle's content by its path, in which symbolic links are followed. Digest and size of what it
-// returns are those of the file.
+// returns are those of the file. It goes on where it broke off as GetContent does, if the file is the same then.
 func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOptions) (*Content, error) {
 	if path == "" || strings.HasSuffix(path, "/") {
 		return nil, fmt.Errorf("file %q of bundle %q: that is a directory", path, name)
 	}
-	request, err := c.inside(name, path, opts.Digest)
+	if opts.Offset < 0 || opts.Length < 0 {
+		return nil, fmt.Errorf("file %q of bundle %q: offset %d and length %d must not be negative", path, name, opts.Offset, opts.Length)
+	}
+	patience := opts.Patience
+	if patience == 0 {
+		patience = readPatience
+	}
+	open := func(ctx context.Context, opts GetFileOptions) (*Content, error) {
+		request, err := c.inside(name, path, opts.Digest)
+		if err != nil {
+			return nil, err
+		}
+		return c.openPart(ctx, request, "*/*", GetContentOptions{Offset: opts.Offset, Length: opts.Length, IfDigest: opts.IfDigest}, "", name)
+	}
+	content, err := untilItPasses(ctx, patience, nil, func(ctx context.Context) (*Content, error) { return open(ctx, opts) })
 	if err != nil {
 		return nil, err
 	}
-	header, part, err := partHeader("*/*", opts.Offset, opts.Length, opts.IfDigest)
-	if err != nil {
-		return nil, fmt.Errorf("file %q of bundle %q: %w", path, name, err)
-	}
-	response, err := c.roundTrip(ctx, request, http.MethodGet, nil, header, name)
-	if err != nil {
-		return nil, err
-	}
-	content, err := newContent(response, part)
-	if err != nil {
-		// A directory has no digest of its own. The response is of no use, whatever its end is.
-		_ = response.Body.Close()
-		return nil, fmt.Errorf("file %q of bundle %q: %w", path, name, err)
+	content.ctx, content.patience = ctx, patience
+	content.resume = func(ctx context.Context, offset, length int64) (*Content, error) {
+		return open(ctx, GetFileOptions{Digest: opts.Digest, Offset: offset, Length: length, IfDigest: content.Digest})
 	}
 	return content, nil
 }
