@@ -72,6 +72,8 @@ type Options struct {
 	Scrub ScrubOptions
 	// Space are the flags that bound what is stored.
 	Space SpaceOptions
+	// Transfers are the flags of reading content.
+	Transfers TransferOptions
 
 	storeURLs storeURLs // from Stores
 }
@@ -123,9 +125,10 @@ func NewOptions() *Options {
 		Unpack: UnpackOptions{
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
 		},
-		Collect: CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
-		Scrub:   ScrubOptions{Interval: 7 * 24 * time.Hour, Rate: 8},
-		Space:   newSpaceOptions(),
+		Scrub:     ScrubOptions{Interval: 7 * 24 * time.Hour, Rate: 8},
+		Space:     newSpaceOptions(),
+		Transfers: defaultTransferOptions(),
+		Collect:   CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
 	}
 }
 
@@ -163,6 +166,7 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 
 	o.Scrub.addFlags(fs)
 	o.Space.addFlags(fs, sets.FlagSet("etcd"))
+	o.Transfers.addFlags(sets.FlagSet("transfers"))
 
 	o.Recommended.Etcd.AddFlags(sets.FlagSet("etcd"))
 	o.Recommended.SecureServing.AddFlags(sets.FlagSet("secure serving"))
@@ -235,6 +239,7 @@ func (o *Options) Validate() error {
 	}
 	errs = append(errs, o.Scrub.validate()...)
 	errs = append(errs, o.Space.validate()...)
+	errs = append(errs, o.Transfers.validate()...)
 	stores, err := parseStores(o.Stores, o.DataDir)
 	if err != nil {
 		errs = append(errs, err)

@@ -9,9 +9,11 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/verify"
 )
 
@@ -26,24 +28,27 @@ func (r *REST) Damaged(ctx context.Context, store, digest string) (bool, error) 
 	if !ok {
 		return false, fmt.Errorf("there is no content store %q", store)
 	}
-	result, err, _ := r.damage.Do(store+"/"+digest, func() (any, error) {
-		removed, err := verify.RemoveDamaged(ctx, from, digest, nil)
-		if err != nil || !removed {
-			return removed, err
-		}
-		klog.FromContext(ctx).Error(verify.ErrDamaged, "Removed damaged content", "store", store, "digest", digest)
-		bundles, err := r.Bundles.List(ctx)
-		if err != nil {
-			// The collector misses the bytes in its next round, and has the bundles looked at then.
-			return true, fmt.Errorf("find the bundles of damaged content: %w", err)
-		}
-		r.CheckAll(ctx, slices.DeleteFunc(bundles, func(b rukpak.Bundle) bool {
-			return !slices.Contains(digestsOfStatus(&b.Status), digest)
-		}))
-		return true, nil
-	})
+	result, err, _ := r.damage.Do(store+"/"+digest, func() (any, error) { return r.takeAway(ctx, from, digest) })
 	removed, _ := result.(bool)
 	return removed, err
+}
+
+// takeAway removes a blob if it is damaged, and tells the bundles that have it. It can have removed it and fail to tell them.
+func (r *REST) takeAway(ctx context.Context, store content.Store, digest string) (removed bool, err error) {
+	removed, err = verify.RemoveDamaged(ctx, store, digest, nil)
+	if err != nil || !removed {
+		return removed, err
+	}
+	klog.FromContext(ctx).Error(verify.ErrDamaged, "Removed damaged content", "digest", digest)
+	bundles, err := r.Bundles.List(genericapirequest.WithNamespace(ctx, ""))
+	if err != nil {
+		// The collector misses the bytes in its next round, and has the bundles looked at then.
+		return true, fmt.Errorf("find the bundles of damaged content: %w", err)
+	}
+	r.CheckAll(ctx, slices.DeleteFunc(bundles, func(b rukpak.Bundle) bool {
+		return !slices.Contains(digestsOfStatus(&b.Status), digest)
+	}))
+	return true, nil
 }
 
 // checksAtOnce is how many bundles are looked at at the same time: enough to hide the distance of a remote store.

@@ -27,8 +27,8 @@ func full(b *rukpak.Bundle) string {
 	return string(c.Status)
 }
 
-// list gives the bundles as the server lists them.
-func (w *world) list() []rukpak.Bundle {
+// allBundles gives the bundles as the server lists them.
+func (w *world) allBundles() []rukpak.Bundle {
 	w.t.Helper()
 	list, err := w.bundles.List(w.t.Context())
 	if err != nil {
@@ -55,7 +55,7 @@ func TestStorageFull(t *testing.T) {
 			if got := full(w.now("app")); got != "True" {
 				t.Fatalf("StorageFull is %q", got)
 			}
-			w.rest.CheckRoom(t.Context(), w.list())
+			w.rest.CheckRoom(t.Context(), w.allBundles())
 			if got := full(w.now("app")); name == "before the write" && got != "True" {
 				t.Errorf("while there is no room StorageFull becomes %q", got)
 			}
@@ -81,12 +81,12 @@ func TestRoomIsBack(t *testing.T) {
 		w.do(http.MethodPut, name, archive(t, map[string]string{"a": "1"}))
 	}
 	w.bundles.all["classless"].Spec.ProvisionerClassName = "gone"
-	w.rest.CheckRoom(t.Context(), w.list())
+	w.rest.CheckRoom(t.Context(), w.allBundles())
 	if got := [2]string{full(w.now("waits")), full(w.now("classless"))}; got != [2]string{"True", "False"} {
 		t.Errorf("without room: %v", got)
 	}
 	w.store.room = nil
-	w.rest.CheckRoom(t.Context(), w.list())
+	w.rest.CheckRoom(t.Context(), w.allBundles())
 	if got := [2]string{full(w.now("waits")), full(w.now("other"))}; got != [2]string{"False", ""} {
 		t.Errorf("with room: %v", got)
 	}

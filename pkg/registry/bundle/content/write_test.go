@@ -210,7 +210,11 @@ func TestARefusedWriteChangesNothing(t *testing.T) {
 			if test.code == http.StatusServiceUnavailable && s.Details.RetryAfterSeconds < 1 {
 				t.Error("it does not say to come again")
 			}
-			if after := w.now("app").Status; !apiequality.Semantic.DeepEqual(after, before) {
+			after := w.now("app").Status
+			if full := meta.RemoveStatusCondition(&after.Conditions, v1alpha1.ConditionStorageFull); full != (test.code == http.StatusInsufficientStorage) {
+				t.Errorf("StorageFull stands there: %v", full)
+			}
+			if !apiequality.Semantic.DeepEqual(after, before) {
 				t.Errorf("the status has become %+v", after)
 			}
 			if now := w.files(); !slices.Equal(now, files) {
@@ -382,7 +386,7 @@ func TestTheSubresource(t *testing.T) {
 	if !slices.Equal(r.storeNames, []string{"a", "b"}) {
 		t.Errorf("stores are asked in the order %v", r.storeNames)
 	}
-	if options, path, _ := r.NewConnectOptions(); path || !apiequality.Semantic.DeepEqual(options, r.New()) {
+	if options, path, key := r.NewConnectOptions(); !path || key != "path" || !apiequality.Semantic.DeepEqual(options, r.New()) {
 		t.Errorf("options %+v, a path after it: %v", options, path)
 	}
 	if m := r.ConnectMethods(); !slices.Equal(m, []string{"GET", "HEAD", "PUT"}) {
