@@ -6,7 +6,6 @@ package upload
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -258,13 +257,13 @@ func parse(k Key, value []byte, revision int64) (*Session, error) {
 	if err := json.Unmarshal(value, session); err != nil {
 		return nil, fmt.Errorf("upload %s: %w", k.ID, err)
 	}
-	if session.Length < UnknownLength {
-		return nil, fmt.Errorf("upload %s: length %d", k.ID, session.Length)
+	if session.Length < UnknownLength || (session.Outcome != nil && session.Outcome.Size < 0) {
+		return nil, fmt.Errorf("upload %s: its size is less than nothing", k.ID)
 	}
 	var total int64
 	for _, p := range session.Parts {
 		if total += p.Size; p.Size <= 0 || total < 0 {
-			return nil, fmt.Errorf("upload %s: %w", k.ID, errors.New("a part has no possible size"))
+			return nil, fmt.Errorf("upload %s: a part of %d bytes cannot be", k.ID, p.Size)
 		}
 	}
 	session.Key, session.revision = k, revision

@@ -58,7 +58,7 @@ func (r *REST) patch(c *call) error {
 	if _, err := r.target(c, b, s); err != nil {
 		return err
 	}
-	if err := setLength(c, s, f); err != nil {
+	if err := setWhole(c, s, f); err != nil {
 		return err
 	}
 	err = r.receive(c, s, body, f)
@@ -94,6 +94,17 @@ func checkPatch(c *call, f fields) error {
 		}
 	}
 	return nil
+}
+
+// setWhole notes what a request tells of the whole upload: its length, and its digest.
+func setWhole(c *call, s *upload.Session, f fields) error {
+	if said := lines(c.req.Header, "Repr-Digest"); said != "" {
+		if s.ReprDigest != "" && s.ReprDigest != said {
+			return badRequest("header Repr-Digest: it was another when the upload was created: %s", s.ReprDigest)
+		}
+		s.ReprDigest = said
+	}
+	return setLength(c, s, f)
 }
 
 // setLength notes the length that a request tells of, and checks it against what is known.

@@ -192,6 +192,7 @@ func (r responder) Error(err error) {
 		s = apierrors.NewInternalError(err)
 	}
 	status := s.Status()
+	r.Header().Set("Content-Type", "application/json")
 	r.WriteHeader(int(status.Code))
 	_ = json.NewEncoder(r).Encode(status)
 }
