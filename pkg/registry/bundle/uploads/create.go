@@ -42,11 +42,20 @@ func (r *REST) create(c *call) error {
 		return err
 	}
 	r.describe(c.w.Header(), s, s.MaxBytes)
-	c.w.Header().Set("Location", pathOf(c, "uploads/"+s.ID))
+	c.w.Header().Set("Location", location(c, s))
 	if f.complete {
 		return r.complete(c, s)
 	}
 	return writeJSON(c, http.StatusCreated, r.view(c, s))
+}
+
+// location is where an upload is, relative to the request (RFC 3986, section 4.2). kube-apiserver would give
+// anything else the host of our Service, where its clients are not let in, or cannot come to.
+func location(c *call, s *upload.Session) string {
+	if strings.HasSuffix(c.req.URL.Path, "/") {
+		return s.ID
+	}
+	return "uploads/" + s.ID
 }
 
 // open checks what can be checked before a byte has come, and writes a new session.

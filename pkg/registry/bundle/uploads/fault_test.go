@@ -294,7 +294,7 @@ func TestExpiry(t *testing.T) {
 	empty, old, fresh, gone := w.begin(), w.begin(), w.begin(), ""
 	w.bundles.all["gone"] = newBundle("gone", "uid-2")
 	other := strings.Replace(root, "/app/", "/gone/", 1)
-	gone = w.do(0, http.MethodPost, other, []byte("bytes"), fieldComplete, "?0").header.Get("Location")
+	gone = w.do(0, http.MethodPost, other, []byte("bytes"), fieldComplete, "?0").location(t, other)
 	w.patch(0, old, 0, []byte("some bytes"), false)
 	w.patch(0, fresh, 0, []byte("some bytes"), false)
 	expire := func() {

@@ -89,8 +89,11 @@ func TestAllInOneRequest(t *testing.T) {
 		t.Fatalf("%d %v %s", a.code, a.header, a.body)
 	}
 	var v view
-	if err := json.Unmarshal(a.body, &v); err != nil || v.Offset != 100 || *v.Length != int64(len(body)) || v.Location != a.header.Get("Location") {
+	if err := json.Unmarshal(a.body, &v); err != nil || v.Offset != 100 || *v.Length != int64(len(body)) || v.Location != a.location(t, root) {
 		t.Errorf("the body says %+v, %v", v, err)
+	}
+	if a := w.do(0, http.MethodPost, root+"/", nil); a.location(t, root+"/") != root+"/"+a.header.Get("Location") {
+		t.Errorf("the location is %q", a.header.Get("Location"))
 	}
 	// Its end needs no body.
 	if a := w.patch(1, v.Location, 100, body[100:], false); a.code != http.StatusNoContent {

@@ -16,6 +16,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -253,10 +254,24 @@ func (w *world) try(replica int, method, path string, body io.Reader, headers ..
 func (w *world) begin(headers ...string) string {
 	w.t.Helper()
 	a := w.do(0, http.MethodPost, root, nil, append([]string{fieldComplete, "?0"}, headers...)...)
-	if a.code != http.StatusCreated || !strings.HasPrefix(a.header.Get("Location"), root+"/") || a.offset(w.t) != 0 {
+	if a.code != http.StatusCreated || a.offset(w.t) != 0 {
 		w.t.Fatalf("create: %d %v %s", a.code, a.header, a.body)
 	}
-	return a.header.Get("Location")
+	return a.location(w.t, root)
+}
+
+// location is the path of the upload that a request to another path has begun.
+func (a answer) location(t *testing.T, path string) string {
+	t.Helper()
+	base, err := url.Parse(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := base.Parse(a.header.Get("Location"))
+	if err != nil || !strings.HasPrefix(to.Path, strings.TrimSuffix(path, "/")+"/") {
+		t.Fatalf("the location is %q, %v", a.header.Get("Location"), err)
+	}
+	return to.Path
 }
 
 // patch sends a part.
