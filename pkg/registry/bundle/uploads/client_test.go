@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"rukpak.io/apiserver/pkg/content/etcdtest"
 	clientset "rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
@@ -101,6 +102,7 @@ func (w *world) client(l *line) typed.BundleInterface {
 }
 
 func TestTheClientGoesOn(t *testing.T) {
+	client := etcdtest.Start(t)
 	every := func(n int, f fault) func(int, *http.Request) fault {
 		return func(i int, _ *http.Request) fault {
 			if i%n == 0 {
@@ -150,7 +152,7 @@ func TestTheClientGoesOn(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newWorldIn(t, client)
 			l := &line{}
 			if test.fault != nil {
 				l.fault = test.fault(w)
@@ -181,6 +183,7 @@ func (zeros) Read(p []byte) (int, error) {
 }
 
 func TestTheClientGivesUp(t *testing.T) {
+	client := etcdtest.Start(t)
 	for name, test := range map[string]struct {
 		prepare func(w *world)
 		fault   func(int, *http.Request) fault
@@ -212,7 +215,7 @@ func TestTheClientGivesUp(t *testing.T) {
 		}, check: apierrors.IsConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newWorldIn(t, client)
 			if test.prepare != nil {
 				test.prepare(w)
 			}

@@ -19,6 +19,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content/collect"
+	"rukpak.io/apiserver/pkg/content/etcdtest"
 	"rukpak.io/apiserver/pkg/content/upload"
 )
 
@@ -77,9 +78,10 @@ func TestTheBeginningOfABrokenPartIsKept(t *testing.T) {
 
 // A client that has lost its connection comes again before the server knows.
 func TestAClientThatComesAgainEndsItsOwnRequest(t *testing.T) {
+	client := etcdtest.Start(t)
 	for _, method := range []string{http.MethodHead, http.MethodPatch, http.MethodDelete} {
 		t.Run(method, func(t *testing.T) {
-			w := newWorld(t)
+			w := newWorldIn(t, client)
 			path := w.begin()
 			conn := w.raw(0, path, 0, 1<<20, strings.Repeat("x", 5000))
 			defer conn.Close()
@@ -129,9 +131,10 @@ func waitUntil(t *testing.T, check func() bool) {
 
 // Another replica appends at the same offset while a part is being stored: one of them counts.
 func TestOfTwoPartsAtOneOffsetOneCounts(t *testing.T) {
+	client := etcdtest.Start(t)
 	for name, other := range map[string][]byte{"other bytes": []byte("other"), "the same bytes": []byte("these")} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newWorldIn(t, client)
 			path := w.begin()
 			var first answer
 			w.store.meanwhile = func() { first = w.patch(1, path, 0, other, false) }
@@ -208,6 +211,7 @@ func TestManySmallPartsAreFew(t *testing.T) {
 }
 
 func TestWhatEndsAnUpload(t *testing.T) {
+	client := etcdtest.Start(t)
 	body, _ := archive(t, map[string]string{"a": "1"})
 	for name, test := range map[string]struct {
 		meanwhile func(w *world)
@@ -227,7 +231,7 @@ func TestWhatEndsAnUpload(t *testing.T) {
 		"lost parts":          {meanwhile: func(w *world) { w.removeBlob(w.aPart()) }, code: 409, cause: "UploadLost"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newWorldIn(t, client)
 			path := w.begin(test.headers...)
 			sent := body
 			if test.body != nil {

@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,9 +48,6 @@ import (
 	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 	"rukpak.io/apiserver/pkg/tarball"
 )
-
-// prefix is that of all records in etcd.
-const prefix = "/rukpak.io/content"
 
 // world is two replicas of the subresource behind real HTTP servers, over one etcd and one store of files. Bundles and
 // classes are in memory.
@@ -76,7 +74,13 @@ type replica struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	client := etcdtest.Start(t)
+	return newWorldIn(t, etcdtest.Start(t))
+}
+
+// newWorldIn makes a world of its own in an etcd that several have.
+func newWorldIn(t *testing.T, client *clientv3.Client) *world {
+	t.Helper()
+	prefix := "/" + upload.NewID()
 	w := &world{
 		t: t, dir: t.TempDir(), bundles: &memoryBundles{all: map[string]*rukpak.Bundle{}}, mayWrite: true,
 		now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC),
