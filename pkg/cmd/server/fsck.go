@@ -119,7 +119,7 @@ func (f *fsck) checker(p *process, bundles *bundle.Storage) *verify.Checker {
 	var said time.Time
 	return &verify.Checker{
 		Stores: stores, Records: p.records, Grace: p.Collect.Grace, Pace: verify.NewPace(f.rate << 20), Now: time.Now,
-		Named: func(ctx context.Context) ([]verify.Named, error) { return namedContent(ctx, bundles) },
+		Named: func(ctx context.Context) ([]verify.Named, error) { return p.namedContent(ctx, bundles) },
 		Progress: func(store string, done, all int) {
 			const interval = 5 * time.Second
 			if now := time.Now(); now.Sub(said) >= interval {
@@ -179,8 +179,8 @@ func (p *process) offlineBundles() (*bundle.Storage, error) {
 	return bundles, nil
 }
 
-// namedContent lists what the bundles name.
-func namedContent(ctx context.Context, bundles *bundle.Storage) ([]verify.Named, error) {
+// namedContent lists what the bundles name, and the parts of uploads that are under way.
+func (p *process) namedContent(ctx context.Context, bundles *bundle.Storage) ([]verify.Named, error) {
 	list, err := bundles.List(ctx)
 	if err != nil {
 		return nil, err
@@ -191,6 +191,12 @@ func namedContent(ctx context.Context, bundles *bundle.Storage) ([]verify.Named,
 		for c := range contents(&b.Status) {
 			named = append(named, verify.Named{BundleUID: string(b.UID), Namespace: b.Namespace, Name: b.Name, Digest: c.Digest, Size: c.Size})
 		}
+	}
+	for ref, err := range p.uploads.Refs(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		named = append(named, verify.Named{BundleUID: ref.BundleUID, Digest: ref.Digest, Part: true})
 	}
 	return named, nil
 }

@@ -38,11 +38,14 @@ const (
 	WrongSize Kind = "WrongSize"
 )
 
-// Named is content that the status of a bundle names, as its current one or in its history.
+// Named is content that the status of a bundle names, as its current one or in its history, or that it is to have.
 type Named struct {
 	BundleUID, Namespace, Name string
 	Digest                     string // sha256:HEX
 	Size                       int64  // bytes
+	// Part means a part of an upload that is under way: its bundle names it not yet. It is nobody's loss if it
+	// is missing but that of the client, who is told.
+	Part bool
 }
 
 // Problem is one thing that is wrong.
@@ -74,7 +77,7 @@ type StoreSummary struct {
 // Report is what Check found.
 type Report struct {
 	Stores []StoreSummary `json:"stores"`
-	// Contents counts the pairs of bundle and content.
+	// Contents counts the pairs of bundle and content, parts of uploads that are under way included.
 	Contents int       `json:"contents"`
 	Problems []Problem `json:"problems"`
 }
@@ -265,7 +268,7 @@ func (c *Checker) nameVictims(s *state, report *Report) {
 		}
 		var victims []string
 		for _, n := range s.named {
-			if n.Digest == p.Digest && s.recs[p.Store][pair{n.BundleUID, n.Digest}] {
+			if n.Digest == p.Digest && !n.Part && s.recs[p.Store][pair{n.BundleUID, n.Digest}] {
 				victims = append(victims, n.Namespace+"/"+n.Name)
 			}
 		}
@@ -283,6 +286,9 @@ func (c *Checker) nameVictims(s *state, report *Report) {
 func (c *Checker) findMissing(ctx context.Context, s *state) ([]Problem, error) {
 	var found []Problem
 	for _, n := range s.named {
+		if n.Part {
+			continue
+		}
 		p, err := c.look(ctx, s, n)
 		if err != nil {
 			return nil, err

@@ -89,6 +89,24 @@ func TestCheckAndRepair(t *testing.T) {
 			arrange: func(w *world) string { d := w.blob(data("a")); w.record("gone", d); w.remove(d); w.age(); return d },
 			found:   []string{"RecordWithoutBlob team/gone"},
 		},
+		"an old part of an upload that is under way": {
+			arrange: func(w *world) string {
+				d := w.bundle("a", data("a"))
+				w.named[len(w.named)-1].Part = true
+				w.age()
+				return d
+			},
+			blob: true,
+		},
+		"a lost part of an upload that is under way": {
+			arrange: func(w *world) string {
+				d := w.bundle("a", data("a"))
+				w.named[len(w.named)-1].Part = true
+				w.remove(d)
+				w.age()
+				return d
+			},
+		},
 		"a damaged orphan": {
 			arrange: func(w *world) string { d := w.blob(data("a")); w.flip(d); w.age(); return d },
 			found:   []string{"DamagedBlob", "OrphanBlob"},

@@ -18,22 +18,23 @@ import (
 
 // noteFull says in the status of a bundle that a write of its content was refused for want of room, if that is why
 // it was. So the reconciler waits for room in place of trying again.
-func (r *REST) noteFull(ctx context.Context, name string, refused error) {
-	if apierrors.ReasonForError(refused) != "InsufficientStorage" || !apierrors.HasStatusCause(refused, CauseStorageFull) {
-		return
+func (r *REST) noteFull(ctx context.Context, b *rukpak.Bundle, refused error) {
+	if refused != nil && apierrors.HasStatusCause(refused, CauseStorageFull) {
+		r.setFull(ctx, b, true)
 	}
-	r.setFull(ctx, name, true)
 }
 
-func (r *REST) setFull(ctx context.Context, name string, full bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+func (r *REST) setFull(ctx context.Context, b *rukpak.Bundle, full bool) {
+	ctx, cancel := context.WithTimeout(genericapirequest.WithNamespace(context.WithoutCancel(ctx), b.Namespace), lookupTimeout)
 	defer cancel()
-	_, err := r.Bundles.Commit(ctx, name, func(b *rukpak.Bundle) error {
-		conditions.SetStorageFull(&b.Status.Conditions, b.Generation, full)
+	_, err := r.Bundles.Commit(ctx, b.Name, func(now *rukpak.Bundle) error {
+		if now.UID == b.UID {
+			conditions.SetStorageFull(&now.Status.Conditions, now.Generation, full)
+		}
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).Error(err, "Cannot say in the status whether the content store is full", "bundle", klog.KRef(genericapirequest.NamespaceValue(ctx), name))
+		klog.FromContext(ctx).Error(err, "Cannot say in the status whether the content store is full", "bundle", klog.KObj(b))
 	}
 }
 
@@ -58,6 +59,6 @@ func (r *REST) CheckRoom(ctx context.Context, bundles []rukpak.Bundle) {
 		if err != nil && !apierrors.IsNotFound(err) || err == nil && r.Room(ctx, class.Store) != nil {
 			continue
 		}
-		r.setFull(genericapirequest.WithNamespace(ctx, b.Namespace), b.Name, false)
+		r.setFull(ctx, b, false)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
@@ -61,7 +62,8 @@ func TestUploads(t *testing.T) {
 			t.Errorf("%s: no record of %s", step.name, step.digest)
 		}
 	}
-	if files := w.files(); len(files) != 2 {
+	// Two archives, and an index of each.
+	if files := w.files(); len(files) != 4 {
 		t.Errorf("the store holds %v", files)
 	}
 }
