@@ -80,6 +80,10 @@ bench: export KUBECONFIG = $(CLUSTER)/kubeconfig
 bench: cluster ## Measure, on the real cluster, and print the figures as a table
 	go test -count=1 -v -timeout=60m $(TESTFLAGS) ./test/bench/...
 
+.PHONY: bench-stores
+bench-stores: kube-binaries ## Measure each content store, and many bundles, behind a kube-apiserver (STORESFLAGS=-full for 1 GiB and 10,000)
+	go test -count=1 -v -timeout=120m $(TESTFLAGS) ./test/bench/stores $(STORESFLAGS)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@set -e; for package in $$(go list ./pkg/...); do \

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -28,7 +27,6 @@ import (
 	"rukpak.io/apiserver/pkg/apiserver"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
-	"rukpak.io/apiserver/pkg/content/filesystem"
 	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/etcd"
 	clientset "rukpak.io/apiserver/pkg/generated/clientset/versioned"
@@ -39,24 +37,22 @@ import (
 // process holds what one run of the server is made of, from the bottom up.
 type process struct {
 	*Options
-	client   *clientv3.Client // of etcd
-	store    *filesystem.Store
+	client   *clientv3.Client         // of etcd
+	stores   map[string]content.Store // by the names that classes use
 	records  *reference.Records
-	identity *identity
 	endpoint *endpoint
-	// ownCertificate means that the serving certificate comes from the identity's authority.
-	ownCertificate bool
-	config         *genericapiserver.RecommendedConfig
-	kube           kubernetes.Interface // nil when standalone
-	loopback       clientset.Interface
-	informers      informers.SharedInformerFactory
-	server         *apiserver.Server
-	collector      *collect.Collector
-	monitor        *etcd.Monitor  // nil where etcd is in this process
-	missing        []collect.Pair // what the collector missed last; only it asks
-	storeMetrics   *storeMetrics
-	recheck        chan struct{} // asks for a look at the stored content of all bundles
-	closeStack     []func()
+	// certificates are what is served with, and what the server is trusted by.
+	certificates *certificates
+	config       *genericapiserver.RecommendedConfig
+	kube         kubernetes.Interface // nil when standalone
+	loopback     clientset.Interface
+	informers    informers.SharedInformerFactory
+	server       *apiserver.Server
+	collectors   []*collect.Collector // one for each store
+	monitor      *etcd.Monitor        // nil where etcd is in this process
+	storeMetrics *storeMetrics
+	recheck      chan struct{} // asks for a look at the stored content of all bundles
+	closeStack   []func()
 	// background is what works beside the server. It uses etcd and the store, and ends before they do.
 	background sync.WaitGroup
 }
@@ -68,7 +64,7 @@ const backgroundTimeout = 10 * time.Second
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := &process{Options: o, recheck: make(chan struct{}, 1), storeMetrics: newStoreMetrics()}
+	p := &process{Options: o, stores: map[string]content.Store{}, recheck: make(chan struct{}, 1), storeMetrics: newStoreMetrics()}
 	defer p.close()
 	for _, step := range []func(context.Context, context.CancelCauseFunc) error{
 		p.openStorage, p.applyOptions, p.assemble, p.addHooks,
@@ -107,27 +103,22 @@ func (p *process) close() {
 
 func (p *process) onClose(f func()) { p.closeStack = append(p.closeStack, f) }
 
-// openStorage opens etcd, the content store and the records that link them.
+// openStorage opens etcd, the content stores and the records that link them.
 func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFunc) error {
 	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data dir: %w", err)
 	}
-	// The store comes first: it says at once that another server has the data dir, where etcd would wait.
-	store, err := filesystem.Open(filepath.Join(p.DataDir, "content"))
-	if err != nil {
-		return fmt.Errorf("open the content store: %w", err)
+	if err := p.openFolders(ctx); err != nil {
+		return err
 	}
-	p.onClose(func() {
-		if err := store.Close(); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot close the content store")
-		}
-	})
-	p.store = store
 	// From here on the data dir is this server's alone, and what is in scratch is of one that is gone.
 	if err := errors.Join(os.RemoveAll(p.scratch()), os.MkdirAll(p.scratch(), 0o700)); err != nil {
 		return fmt.Errorf("empty the scratch folder: %w", err)
 	}
 	if err := p.openEtcd(ctx, cancel); err != nil {
+		return err
+	}
+	if err := p.openSharedStores(ctx); err != nil {
 		return err
 	}
 	p.records = reference.New(p.client, referencePrefix, time.Now)
@@ -138,23 +129,21 @@ func (p *process) scratch() string { return filepath.Join(p.DataDir, "scratch") 
 
 // assemble makes the server and what works beside it.
 func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
-	collector, err := p.newCollector()
-	if err != nil {
+	if err := p.makeCollectors(); err != nil {
 		return err
 	}
-	p.collector = collector
 	var watched apiserver.Etcd
 	if p.monitor != nil {
 		watched = p.monitor
 	}
 	server, err := apiserver.New(p.config, watched, subresource.Config{
 		References:    p.records,
-		Stores:        map[string]content.Store{v1alpha1.DefaultStore: p.store},
+		Stores:        p.stores,
 		Resolve:       p.resolver(),
 		Scratch:       p.scratch(),
-		CommitTimeout: min(time.Minute, p.Collect.Grace/2),
+		CommitTimeout: min(maxCommitTimeout, p.Collect.Grace/2),
 		PlaceTimeout:  20 * time.Second,
-		Released:      collector.Trigger,
+		Released:      p.triggerCollectors,
 		Now:           time.Now,
 	})
 	if err != nil {
@@ -191,6 +180,7 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 	if err := r.ApplyTo(p.config); err != nil {
 		return fmt.Errorf("apply the flags: %w", err)
 	}
+	p.waitForClientCAs()
 	p.config.Authentication.APIAudiences = append(authenticator.Audiences(p.APIAudiences), v1alpha1.TokenAudience)
 	if p.Standalone {
 		return p.standaloneAdmission(ctx, p.config, rukpakadmission.Initializer{Informers: p.informers})
@@ -212,28 +202,19 @@ func (p *process) makeLoopback() error {
 // addHooks starts what works beside the server once that serves.
 func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) error {
 	hooks := map[string]func(context.Context) error{
-		"rukpak-informers": func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil },
-		"rukpak-classes":   func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) },
-		"rukpak-content":   p.checkContent,
-		"rukpak-collector": p.runCollector,
-		"rukpak-unpack":    p.runUnpack,
+		"rukpak-informers":    func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil },
+		"rukpak-classes":      func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) },
+		"rukpak-leader":       p.runLeader,
+		"rukpak-certificates": p.certificates.follow,
 	}
 	if p.monitor != nil {
 		hooks["rukpak-etcd"] = func(ctx context.Context) error { p.monitor.Run(ctx); return nil }
 	}
 	if p.kube != nil {
 		hooks["rukpak-permissions"] = func(ctx context.Context) error {
-			checkPermissions(ctx, p.kube, p.permissions(p.ownCertificate))
+			checkPermissions(ctx, p.kube, p.permissions(p.certificates.publishes()))
 			return nil
 		}
-	}
-	if p.kube != nil && p.ownCertificate {
-		client, err := dynamic.NewForConfig(p.config.ClientConfig)
-		if err != nil {
-			return err
-		}
-		r := &registration{client: client, service: p.ServiceName, namespace: p.Namespace, ca: p.identity.authority.CertPEM}
-		hooks["rukpak-apiservice"] = func(ctx context.Context) error { r.run(ctx); return nil }
 	}
 	for name, run := range hooks {
 		// A hook that does not return keeps readyz from passing, so each goes on in the background.
