@@ -127,20 +127,20 @@ func (u *upload) commit(ctx context.Context, key string, size int64) error {
 	return nil
 }
 
-// copy has the object store copy an object of so many bytes, and sees that it has them.
+// copy has the object store copy an object, when it has so many bytes indeed: the copy takes the place of
+// what may be whole.
 func (s *Store) copy(ctx context.Context, to, from string, size int64) error {
 	call, cancel := s.patient.copy(ctx, size)
 	defer cancel()
-	if err := s.bucket.Copy(call, to, from, nil); err != nil {
+	attributes, err := s.bucket.Attributes(call, from)
+	if err != nil {
 		return s.explainPut(ctx, call, err)
 	}
-	attributes, err := s.head(ctx, to)
-	if err != nil {
-		return err
-	}
 	if attributes.Size != size {
-		err := fmt.Errorf("the object store made %d bytes of %d", attributes.Size, size)
-		return errors.Join(err, s.remove(ctx, to))
+		return fmt.Errorf("the object store made %d bytes of %d", attributes.Size, size)
+	}
+	if err := s.bucket.Copy(call, to, from, nil); err != nil {
+		return s.explainPut(ctx, call, err)
 	}
 	return nil
 }
