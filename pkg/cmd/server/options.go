@@ -68,6 +68,8 @@ type Options struct {
 	Stores []string
 	// Collect are the flags of the collector.
 	Collect CollectOptions
+	// Transfers are the flags of reading content.
+	Transfers TransferOptions
 
 	storeURLs storeURLs // from Stores
 }
@@ -119,7 +121,8 @@ func NewOptions() *Options {
 		Unpack: UnpackOptions{
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
 		},
-		Collect: CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
+		Transfers: defaultTransferOptions(),
+		Collect:   CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
 	}
 }
 
@@ -154,6 +157,8 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.StringArrayVar(&o.Stores, "content-store", o.Stores, "A content store, NAME=URL; may be repeated. Classes choose by the name, and by default the one that is called "+v1alpha1.DefaultStore+". URL is file:///PATH for a folder, s3://, gs:// or azblob:// for a bucket, or etcd:?capacity=QUANTITY for the etcd of the API. By default "+v1alpha1.DefaultStore+" is a folder of the data dir.")
 	fs.DurationVar(&o.Collect.Interval, "content-gc-interval", o.Collect.Interval, "Pause between two searches for content that nobody refers to.")
 	fs.DurationVar(&o.Collect.Grace, "content-gc-grace", o.Collect.Grace, "How long content that nobody refers to is kept. Longer than any transfer.")
+
+	o.Transfers.addFlags(sets.FlagSet("transfers"))
 
 	o.Recommended.Etcd.AddFlags(sets.FlagSet("etcd"))
 	o.Recommended.SecureServing.AddFlags(sets.FlagSet("secure serving"))
@@ -224,6 +229,7 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s: %v is not positive", flag, d))
 		}
 	}
+	errs = append(errs, o.Transfers.validate()...)
 	stores, err := parseStores(o.Stores, o.DataDir)
 	if err != nil {
 		errs = append(errs, err)
