@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash"
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"rukpak.io/apiserver/pkg/content"
@@ -31,7 +32,7 @@ type seals struct {
 	all    map[string]*doublylinked.Element
 }
 
-// maxSums bounds the sums that are kept, of 8 bytes each: 16 MiB, for 128 GiB of content.
+// maxSums bounds the sums that are kept, of 8 bytes each: 16 MiB, for 64 GiB of content.
 const maxSums = 2 << 20
 
 type seal struct {
@@ -107,35 +108,37 @@ func (s *seals) check(digest string, size int64) *check {
 	return c
 }
 
-// before returns errDamaged for a chunk that must not be sent: it is not what it was when the content was whole, or
-// it is the last one and the digest is wrong. Until after is called the chunk must not change.
-func (c *check) before(chunk []byte, last bool) error {
+// before returns errDamaged for bytes that must not be sent: they are not what they were when the content was whole,
+// or they are the last ones and the digest is wrong. Until after is called they must not change. All but the last
+// are a number of whole chunks.
+func (c *check) before(p []byte, last bool) error {
 	if c == nil {
 		return nil
 	}
 	at := int(c.seen / chunkSize)
-	c.seen += int64(len(chunk))
+	c.seen += int64(len(p))
 	if c.seen > c.size || last && c.seen < c.size {
 		return fmt.Errorf("%w: there are %d of %d bytes", errDamaged, c.seen, c.size)
 	}
-	if len(chunk) == 0 {
-		return nil
-	}
-	sum := maphash.Bytes(c.seals.seed, chunk)
-	if c.known != nil {
-		if at >= len(c.known) || c.known[at] != sum {
+	for chunk := range slices.Chunk(p, chunkSize) {
+		sum := maphash.Bytes(c.seals.seed, chunk)
+		if c.known == nil {
+			c.sums = append(c.sums, sum)
+		} else if at >= len(c.known) || c.known[at] != sum {
 			c.seals.forget(c.digest)
 			return fmt.Errorf("%w: they have changed at byte %d or after it", errDamaged, int64(at)*chunkSize)
 		}
-		return nil
+		at++
 	}
-	c.sums = append(c.sums, sum)
-	if c.seen < c.size {
-		c.begin(chunk)
+	switch {
+	case c.known != nil || len(p) == 0:
+		return nil
+	case c.seen < c.size:
+		c.begin(p)
 		return nil
 	}
 	// A hash takes everything.
-	_, _ = c.hash.Write(chunk)
+	_, _ = c.hash.Write(p)
 	if got := content.Algorithm + ":" + hex.EncodeToString(c.hash.Sum(nil)); got != c.digest {
 		return fmt.Errorf("%w: they have %s", errDamaged, got)
 	}

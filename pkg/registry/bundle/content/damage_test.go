@@ -77,7 +77,7 @@ func (w *world) becomes(name string, want bool) {
 // Whatever bit is wrong: nobody gets the whole of it, the bytes are removed, the bundle says so, and content that is
 // written again is served.
 func TestDamagedContentIsNotServedWhole(t *testing.T) {
-	const size = 5*chunkSize + 100
+	const size = growAfter + 3*chunkSize + 100
 	for name, test := range map[string]struct {
 		at    int64
 		known bool // it was read before, and was whole
@@ -86,11 +86,12 @@ func TestDamagedContentIsNotServedWhole(t *testing.T) {
 		"in the middle":          {at: 3 * chunkSize},
 		"at the end":             {at: size},
 		"at the start, known":    {at: 10, known: true},
-		"in the middle, known":   {at: 3*chunkSize + 5, known: true},
+		"in the middle, known":   {at: growAfter + chunkSize + 5, known: true},
 		"in the last one, known": {at: size, known: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
+			w.classes["raw"].Limits = nil
 			w.addUpload("app")
 			stored, summary := w.putNoise("app", size)
 			if test.known {

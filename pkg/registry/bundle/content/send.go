@@ -16,10 +16,14 @@ import (
 )
 
 const (
-	// chunkSize is how much goes from the store to a peer in one step, and is checked at once. Larger ones than the
-	// 32 KiB of io.Copy save calls; a peer that has stopped to take anything holds one in memory, and a thousand of
-	// them 64 MiB.
-	chunkSize = 64 << 10
+	// chunkSize is how much goes from the store to a peer in one step at first. It is what a peer that has stopped to
+	// take anything keeps in memory: a thousand of them 32 MiB.
+	chunkSize = 32 << 10
+	// largeSize is how much it is for a peer that has taken growAfter, more than a kernel holds for it, and takes a
+	// step in less than slowStep. It saves calls.
+	largeSize = 4 * chunkSize
+	growAfter = 4 << 20
+	slowStep  = time.Second
 	// sendTimeout is how long a peer may take to accept a step. A kernel tells of progress in lumps of up to half a
 	// buffer: 180 KiB, say, which a reader of 1 KiB/s takes in three minutes.
 	sendTimeout = 5 * time.Minute
@@ -27,7 +31,10 @@ const (
 	renewAfter = time.Second
 )
 
-var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
+var (
+	smallBuffers = sync.Pool{New: func() any { b := make([]byte, chunkSize); return &b }}
+	largeBuffers = sync.Pool{New: func() any { b := make([]byte, largeSize); return &b }}
+)
 
 // errEnded is why a transfer ends that the server has no more time for.
 var errEnded = errors.New("the server ends")
@@ -111,39 +118,49 @@ func (s *sender) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom sends what r has, in chunks.
+// ReadFrom sends what r has.
 func (s *sender) ReadFrom(r io.Reader) (n int64, err error) {
 	if s.dropped {
 		return io.Copy(io.Discard, r)
 	}
-	chunk := chunks.Get().(*[chunkSize]byte)
-	defer chunks.Put(chunk)
 	check := (*check)(nil)
 	if s.code == http.StatusOK && s.whole != nil {
 		check = s.whole()
 		defer check.close()
 	}
-	defer func() {
-		if err != nil {
-			s.err = err
+	for last, grown := false, int64(0); !last && err == nil; {
+		buffers, began := &smallBuffers, time.Now()
+		if n-grown >= growAfter {
+			buffers = &largeBuffers
 		}
-	}()
-	for {
-		got, err := io.ReadFull(r, chunk[:])
-		last := err == io.EOF || err == io.ErrUnexpectedEOF
-		if err != nil && !last {
-			return n, err
-		}
-		if err := check.before(chunk[:got], last); err != nil {
-			return n, err
-		}
-		took, err := s.Write(chunk[:got])
-		n += int64(took)
-		check.after()
-		if err != nil || last {
-			return n, err
+		var took int64
+		took, last, err = s.pass(r, check, buffers)
+		n += took
+		if time.Since(began) > slowStep {
+			grown = n
 		}
 	}
+	if err != nil {
+		s.err = err
+	}
+	return n, err
+}
+
+// pass sends as much of r as a buffer holds, and reports whether it was the last of it.
+func (s *sender) pass(r io.Reader, check *check, buffers *sync.Pool) (n int64, last bool, err error) {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	got, err := io.ReadFull(r, *buffer)
+	last = err == io.EOF || err == io.ErrUnexpectedEOF
+	if err != nil && !last {
+		return 0, false, err
+	}
+	if err := check.before((*buffer)[:got], last); err != nil {
+		return 0, last, err
+	}
+	sent, err := s.Write((*buffer)[:got])
+	check.after()
+	return int64(sent), last, err
 }
 
 // finish lifts the deadline, for the next request on the connection, and returns what went wrong. The caller calls

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -41,13 +42,16 @@ func (c *connection) SetWriteDeadline(t time.Time) error { c.writeDeadline = t; 
 func TestSenderSendsInSteps(t *testing.T) {
 	c := &connection{}
 	s := newSender(t.Context(), c)
-	const size = 2*chunkSize + 7
+	const size = growAfter + largeSize + 7
 	n, err := io.Copy(s, io.LimitReader(zeros{}, size))
 	if n != size || err != nil || s.written != size {
 		t.Fatalf("%d bytes of %d, counted %d: %v", n, size, s.written, err)
 	}
-	if len(c.steps) != 3 || c.steps[0] != chunkSize || c.steps[2] != 7 {
-		t.Errorf("steps are %v", c.steps)
+	if first := c.steps[:growAfter/chunkSize]; slices.Min(first) != chunkSize || slices.Max(first) != chunkSize {
+		t.Errorf("the first steps are %v", first)
+	}
+	if rest := c.steps[growAfter/chunkSize:]; !slices.Equal(rest, []int{largeSize, 7}) {
+		t.Errorf("the other steps are %v", rest)
 	}
 	if !c.bounded {
 		t.Error("a step had no deadline")
@@ -55,6 +59,20 @@ func TestSenderSendsInSteps(t *testing.T) {
 	if err := s.finish(); err != nil || !c.writeDeadline.IsZero() || c.code != http.StatusOK {
 		t.Errorf("finish: %v, deadline %v, code %d", err, c.writeDeadline, c.code)
 	}
+}
+
+// A peer that becomes slow gets small steps again.
+func TestSenderMakesSmallStepsForASlowPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &connection{takes: 2 * slowStep}
+		s := newSender(t.Context(), c)
+		if _, err := io.Copy(s, io.LimitReader(zeros{}, 2*growAfter)); err != nil || slices.Max(c.steps) != chunkSize {
+			t.Errorf("the largest step has %d bytes: %v", slices.Max(c.steps), err)
+		}
+		if err := s.finish(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 type zeros struct{}
