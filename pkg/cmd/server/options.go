@@ -64,6 +64,8 @@ type Options struct {
 	Unpack UnpackOptions
 	// Collect are the flags of the collector.
 	Collect CollectOptions
+	// AcceptDataLoss is the token of a loss that is accepted.
+	AcceptDataLoss string
 }
 
 // UnpackOptions are the flags of the reconciler.
@@ -145,6 +147,8 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.Collect.Interval, "content-gc-interval", o.Collect.Interval, "Pause between two searches for content that nobody refers to.")
 	fs.DurationVar(&o.Collect.Grace, "content-gc-grace", o.Collect.Grace, "How long content that nobody refers to is kept. Longer than any transfer.")
 
+	fs.StringVar(&o.AcceptDataLoss, "accept-data-loss", o.AcceptDataLoss, "The token that a refusal to serve names when etcd and the content stores do not fit together: what etcd has is what counts from then on. It is good for that loss alone.")
+
 	o.Recommended.Etcd.AddFlags(sets.FlagSet("etcd"))
 	o.Recommended.SecureServing.AddFlags(sets.FlagSet("secure serving"))
 	o.Recommended.Authentication.AddFlags(sets.FlagSet("authentication"))
@@ -212,6 +216,9 @@ func (o *Options) Validate() error {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s: %v is not positive", flag, d))
 		}
+	}
+	if o.AcceptDataLoss != "" && !acceptToken.MatchString(o.AcceptDataLoss) {
+		errs = append(errs, fmt.Errorf("--accept-data-loss: %q is not a token that a refusal names", o.AcceptDataLoss))
 	}
 	return utilerrors.NewAggregate(errs)
 }

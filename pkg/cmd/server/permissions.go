@@ -67,6 +67,8 @@ func (o *Options) permissions(ownCertificate bool) []permission {
 		{group: "events.k8s.io", resource: "events", verbs: []string{"create", "patch"}, why: "events"},
 		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, name: unpack.LeaseName, verbs: []string{"get", "update"}, why: "leader election"},
 		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, verbs: []string{"create"}, why: "leader election"},
+		{resource: "configmaps", namespace: o.Namespace, name: instanceObject, verbs: []string{"get", "patch"}, why: "the instance that the cluster belongs to"},
+		{resource: "configmaps", namespace: o.Namespace, verbs: []string{"create"}, why: "the instance that the cluster belongs to"},
 		{resource: "services", namespace: o.Namespace, name: o.ServiceName, verbs: []string{"get"}, why: "where unpack pods send content"},
 	}
 	if ownCertificate {

@@ -29,6 +29,7 @@ import (
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/content/filesystem"
+	"rukpak.io/apiserver/pkg/content/instance"
 	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/etcd"
 	clientset "rukpak.io/apiserver/pkg/generated/clientset/versioned"
@@ -42,6 +43,7 @@ type process struct {
 	client   *clientv3.Client // of etcd
 	store    *filesystem.Store
 	records  *reference.Records
+	instance *instance.Guard
 	identity *identity
 	endpoint *endpoint
 	// ownCertificate means that the serving certificate comes from the identity's authority.
@@ -71,7 +73,7 @@ func (o *Options) Run(ctx context.Context) error {
 	p := &process{Options: o, recheck: make(chan struct{}, 1), storeMetrics: newStoreMetrics()}
 	defer p.close()
 	for _, step := range []func(context.Context, context.CancelCauseFunc) error{
-		p.openStorage, p.applyOptions, p.assemble, p.addHooks,
+		p.openStorage, p.applyOptions, p.checkInstance, p.assemble, p.addHooks,
 	} {
 		if err := step(ctx, cancel); err != nil {
 			return err
@@ -147,7 +149,7 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 	if p.monitor != nil {
 		watched = p.monitor
 	}
-	server, err := apiserver.New(p.config, watched, subresource.Config{
+	server, err := apiserver.New(p.config, watched, p.instance, subresource.Config{
 		References:    p.records,
 		Stores:        map[string]content.Store{v1alpha1.DefaultStore: p.store},
 		Resolve:       p.resolver(),
@@ -212,6 +214,7 @@ func (p *process) makeLoopback() error {
 // addHooks starts what works beside the server once that serves.
 func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) error {
 	hooks := map[string]func(context.Context) error{
+		"rukpak-instance":  p.watchInstance,
 		"rukpak-informers": func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil },
 		"rukpak-classes":   func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) },
 		"rukpak-content":   p.checkContent,
@@ -234,6 +237,10 @@ func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) er
 		}
 		r := &registration{client: client, service: p.ServiceName, namespace: p.Namespace, ca: p.identity.authority.CertPEM}
 		hooks["rukpak-apiservice"] = func(ctx context.Context) error { r.run(ctx); return nil }
+	}
+	// Nothing works on an etcd or on content that may not be this server's.
+	for _, name := range []string{"rukpak-informers", "rukpak-classes", "rukpak-content", "rukpak-collector", "rukpak-unpack"} {
+		hooks[name] = p.whenWhole(hooks[name])
 	}
 	for name, run := range hooks {
 		// A hook that does not return keeps readyz from passing, so each goes on in the background.

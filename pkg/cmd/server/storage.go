@@ -104,6 +104,9 @@ func (p *process) checkContent(ctx context.Context) error {
 			return nil
 		case <-p.recheck:
 		}
+		if err := p.instance.Wait(ctx); err != nil {
+			return nil
+		}
 		bundles, err := p.server.Bundles.List(ctx)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Cannot list bundles yet", "err", err)
@@ -127,7 +130,7 @@ func (p *process) requestCheck() {
 // newCollector makes the collector, which removes content that no bundle has any more.
 func (p *process) newCollector() (*collect.Collector, error) {
 	return collect.New(collect.Config{
-		StoreName: v1alpha1.DefaultStore, Store: p.store, Records: p.records, Live: p.live, Now: time.Now,
+		StoreName: v1alpha1.DefaultStore, Store: p.store, Records: p.records, Live: p.guarded(v1alpha1.DefaultStore, p.live), Now: time.Now,
 		Grace: p.Collect.Grace, Hold: holdTime, HoldAbove: holdAbove, Observe: p.observeCollector,
 	})
 }

@@ -51,12 +51,13 @@ type Config struct {
 	Observe func(verdict, trouble error)
 }
 
-// Pauses of Run, and between renewals.
 const (
-	interval        = 30 * time.Second
-	refusedInterval = 5 * time.Second
-	renewInterval   = time.Minute
-	sweepInterval   = 10 * time.Second
+	// interval is the pause between two looks of Run; every checkEvery-th one is a check.
+	interval   = 2 * time.Second
+	checkEvery = 15
+	// renewInterval and sweepInterval are the shortest times between renewals, the latter before a sweep.
+	renewInterval = time.Minute
+	sweepInterval = 10 * time.Second
 	// acceptHold is how long nothing is swept after a loss was accepted.
 	acceptHold = 24 * time.Hour
 )
@@ -66,9 +67,8 @@ var ErrHold = errors.New("a loss of data was accepted lately")
 
 // Guard knows whether an instance fits together. It is safe for use by many goroutines.
 type Guard struct {
-	cfg     Config
-	key     string
-	trigger chan struct{}
+	cfg Config
+	key string
 
 	checking sync.Mutex // held by a check
 	verified bool       // by a check of this process, at some time; of checking
@@ -86,7 +86,7 @@ func New(cfg Config) (*Guard, error) {
 		return nil, errors.New("instance: KV, Prefix, Objects, Stores, Referred and Now are required")
 	}
 	return &Guard{
-		cfg: cfg, key: strings.TrimSuffix(cfg.Prefix, "/") + "/instance", trigger: make(chan struct{}, 1),
+		cfg: cfg, key: strings.TrimSuffix(cfg.Prefix, "/") + "/instance",
 		err: &Unverified{Err: errors.New("it has not been looked at")}, changed: make(chan struct{}),
 	}, nil
 }
@@ -119,29 +119,23 @@ func (g *Guard) Wait(ctx context.Context) error {
 // changed. It returns what Err does then.
 func (g *Guard) Check(ctx context.Context) error { return g.check(ctx, 0) }
 
-// Trigger asks Run to check soon.
-func (g *Guard) Trigger() {
-	select {
-	case g.trigger <- struct{}{}:
-	default: // it was asked to already
-	}
-}
-
-// Run checks from time to time until ctx ends.
+// Run keeps Err up to date until ctx ends: it looks at etcd every other second, and at the places twice a minute, or
+// every other second too while something disagrees.
 func (g *Guard) Run(ctx context.Context) {
-	for {
-		pause := interval
-		if g.Err() != nil {
-			pause = refusedInterval
-		}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
-		case <-g.trigger:
-		case <-time.After(pause):
+		case <-tick.C:
 		}
-		// Whoever asks gets the verdict from Err.
-		_ = g.check(ctx, renewInterval)
+		// Whoever wants to know the verdict asks Err.
+		if g.Err() == nil && n%checkEvery != 0 {
+			_ = g.Confirm(ctx)
+		} else {
+			_ = g.check(ctx, renewInterval)
+		}
 	}
 }
 
@@ -182,7 +176,11 @@ func (g *Guard) Confirm(ctx context.Context) error {
 	if v.record != nil && v.record.Instance == instance && v.record.Sequence >= sequence {
 		return nil
 	}
-	return g.check(ctx, renewInterval)
+	seen, err := g.checked(ctx, renewInterval)
+	if err == nil && seen == nil {
+		return &Unverified{Err: errors.New("etcd is not as it was, and what belongs to it cannot be seen")}
+	}
+	return err
 }
 
 func (g *Guard) check(ctx context.Context, renewAfter time.Duration) error {

@@ -398,7 +398,6 @@ func TestRunningServer(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { g.Run(ctx); close(ended) }()
 	back()
-	g.Trigger()
 	w.must(g.Wait(t.Context()))
 	w.must(g.Confirm(t.Context()))
 	cancel()
@@ -412,6 +411,20 @@ func TestRunningServer(t *testing.T) {
 	}
 	if fmt.Sprint(verdicts) != "[true false true]" {
 		t.Errorf("observed %v", verdicts)
+	}
+}
+
+// TestNothingIsConfirmedUnseen lets etcd change while nothing else can be seen.
+func TestNothingIsConfirmedUnseen(t *testing.T) {
+	w := newWorld(t, etcdtest.Start(t), "/unseen")
+	g := w.guard(nil)
+	w.must(g.Check(t.Context()))
+	w.emptyEtcd()
+	w.cluster.err = errAway
+	w.emptyStore("default")
+	var u *instance.Unverified
+	if err := g.Confirm(t.Context()); !errors.As(err, &u) {
+		t.Errorf("got %v", err)
 	}
 }
 
