@@ -23,9 +23,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
-	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/apiserver"
-	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/content/instance"
 )
@@ -48,7 +46,7 @@ func (p *process) checkInstance(ctx context.Context, _ context.CancelCauseFunc) 
 		KV: p.client, Prefix: referencePrefix, Objects: etcdPrefix + "/", Stores: map[string]instance.Store{}, Now: time.Now, Accept: p.AcceptDataLoss,
 		Referred: p.referred, Observe: newInstanceReport(p.AcceptDataLoss).observe,
 	}
-	for name, store := range p.stores() {
+	for name, store := range p.stores {
 		config.Stores[name] = store
 	}
 	if p.kube != nil {
@@ -67,11 +65,6 @@ func (p *process) checkInstance(ctx context.Context, _ context.CancelCauseFunc) 
 	// A refusal is served, and told by Observe.
 	_ = guard.Check(ctx)
 	return nil
-}
-
-// stores are the content stores by name.
-func (p *process) stores() map[string]content.Store {
-	return map[string]content.Store{v1alpha1.DefaultStore: p.store}
 }
 
 // referred says whether etcd names content of a store.
