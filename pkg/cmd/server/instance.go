@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apiserver"
+	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/content/instance"
 )
@@ -103,6 +104,14 @@ func (p *process) guarded(store string, live func(context.Context) (map[collect.
 		}
 		return live(ctx)
 	}
+}
+
+// sweepStore removes what dead writers left in a store, if the store is this server's.
+func (p *process) sweepStore(ctx context.Context, name string, store content.Store) error {
+	if err := p.instance.Sweep(ctx, name); err != nil {
+		return err
+	}
+	return store.Sweep(ctx, sweepAge)
 }
 
 // clusterMark keeps the mark of the cluster in a ConfigMap.

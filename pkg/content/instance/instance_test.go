@@ -472,6 +472,25 @@ func TestNothingIsSweptAfterAnAcceptance(t *testing.T) {
 	w.must(g.Sweep(t.Context(), "default"))
 }
 
+// TestAcceptanceIsTakenBack finds the lost etcd after its loss was accepted.
+func TestAcceptanceIsTakenBack(t *testing.T) {
+	w := newWorld(t, etcdtest.Start(t), "/back")
+	w.fits()
+	w.work()
+	lost := w.saveEtcd()
+	w.emptyEtcd()
+	d, _ := w.disagrees()
+	w.must(w.accept(d.Token))
+	w.work()
+	lost()
+	d, got := w.disagrees()
+	if got != "cluster Foreign, store/default Foreign" {
+		t.Fatalf("found %q", got)
+	}
+	w.must(w.accept(d.Token))
+	w.work()
+}
+
 // TestRecordStaysSmall renews often, with a place that takes no mark.
 func TestRecordStaysSmall(t *testing.T) {
 	w := newWorld(t, etcdtest.Start(t), "/small")
