@@ -51,7 +51,8 @@ func refuse(next http.Handler, gate Gate) http.Handler {
 			refused(w, req, info, err)
 			return
 		}
-		if info.Verb == "watch" {
+		// Below the prefix watch, content is read as elsewhere.
+		if info.Verb == "watch" && info.Subresource != "content" {
 			next.ServeHTTP(w, req)
 			return
 		}

@@ -70,6 +70,8 @@ type Options struct {
 	Collect CollectOptions
 	// AcceptDataLoss is the token of a loss that is accepted.
 	AcceptDataLoss string
+	// Transfers are the flags of reading content.
+	Transfers TransferOptions
 
 	storeURLs storeURLs // from Stores
 }
@@ -121,7 +123,8 @@ func NewOptions() *Options {
 		Unpack: UnpackOptions{
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
 		},
-		Collect: CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
+		Transfers: defaultTransferOptions(),
+		Collect:   CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
 	}
 }
 
@@ -158,6 +161,7 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.Collect.Grace, "content-gc-grace", o.Collect.Grace, "How long content that nobody refers to is kept. Longer than any transfer.")
 
 	fs.StringVar(&o.AcceptDataLoss, "accept-data-loss", o.AcceptDataLoss, "The token that a refusal to serve names when etcd and the content stores do not fit together: what etcd has is what counts from then on. It is good for that loss alone.")
+	o.Transfers.addFlags(sets.FlagSet("transfers"))
 
 	o.Recommended.Etcd.AddFlags(sets.FlagSet("etcd"))
 	o.Recommended.SecureServing.AddFlags(sets.FlagSet("secure serving"))
@@ -231,6 +235,7 @@ func (o *Options) Validate() error {
 	if o.AcceptDataLoss != "" && !acceptToken.MatchString(o.AcceptDataLoss) {
 		errs = append(errs, fmt.Errorf("--accept-data-loss: %q is not a token that a refusal names", o.AcceptDataLoss))
 	}
+	errs = append(errs, o.Transfers.validate()...)
 	stores, err := parseStores(o.Stores, o.DataDir)
 	if err != nil {
 		errs = append(errs, err)

@@ -145,8 +145,9 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 		Scratch:       p.scratch(),
 		CommitTimeout: min(maxCommitTimeout, p.Collect.Grace/2),
 		PlaceTimeout:  20 * time.Second,
-		Released:      p.triggerCollectors,
-		Now:           time.Now,
+		MaxReaders:    p.Transfers.MaxReaders, MaxReadersPerUser: p.Transfers.MaxReadersPerUser,
+		Released: p.triggerCollectors,
+		Now:      time.Now,
 	})
 	if err != nil {
 		return fmt.Errorf("assemble the server: %w", err)
@@ -182,6 +183,7 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 	if err := r.ApplyTo(p.config); err != nil {
 		return fmt.Errorf("apply the flags: %w", err)
 	}
+	makeFrugal(p.config.SecureServing)
 	p.waitForClientCAs()
 	p.config.Authentication.APIAudiences = append(authenticator.Audiences(p.APIAudiences), v1alpha1.TokenAudience)
 	if p.Standalone {
@@ -218,6 +220,9 @@ func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) er
 			checkPermissions(ctx, p.kube, p.permissions(p.certificates.publishes()))
 			return nil
 		}
+	}
+	if err := p.server.Generic.AddPreShutdownHook("rukpak-content-drain", p.drainContent); err != nil {
+		return err
 	}
 	for name, run := range hooks {
 		// A hook that does not return keeps readyz from passing, so each goes on in the background.
