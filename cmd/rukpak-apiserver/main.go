@@ -10,9 +10,12 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/cli"
 
+	"rukpak.io/apiserver/pkg/cmd/etcdcerts"
 	"rukpak.io/apiserver/pkg/cmd/server"
 )
 
 func main() {
-	os.Exit(cli.Run(server.NewCommand(genericapiserver.SetupSignalContext())))
+	cmd := server.NewCommand(genericapiserver.SetupSignalContext())
+	cmd.AddCommand(etcdcerts.NewCommand())
+	os.Exit(cli.Run(cmd))
 }
