@@ -79,7 +79,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	w.kube.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{Major: "1", Minor: "37"}
 	w.config = Config{
 		Bundles: w.bundles, Kube: w.kube, Image: "rukpak-apiserver:test", Key: testKey,
-		Namespace: "rukpak-system", Identity: "rukpak-apiserver-0", Workers: 2,
+		Workers: 2,
 		Server: func() pod.Endpoint {
 			return pod.Endpoint{URL: "https://10.96.0.7:443", ServerName: "s", CA: []byte("ca")}
 		},

@@ -193,38 +193,14 @@ func TestEventsTellOfPhasesAndFailures(t *testing.T) {
 	})
 }
 
-func TestOnlyTheHolderOfTheLeaseWorks(t *testing.T) {
-	inWorld(t, started(testClass(), testBundle()), func(w *world) {
-		w.start()
-		w.onlyPod()
-		w.stop()
-		lease, err := w.kube.CoordinationV1().Leases("rukpak-system").Get(t.Context(), LeaseName, metav1.GetOptions{})
-		if err != nil || lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
-			t.Errorf("lease %+v, %v", lease, err)
-		}
-		holder, seconds, now := "somebody-else", int32(3600), metav1.NowMicro()
-		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &holder, &seconds, &now
-		if _, err := w.kube.CoordinationV1().Leases("rukpak-system").Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		w.start()
-		w.edit(func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Path = "/manifests" })
-		w.pass(time.Minute)
-		if u := w.bundle().Status.Unpack; u.Generation != 1 {
-			t.Errorf("attempt %+v without the lease", u)
-		}
-	})
-}
-
 func TestNewNamesWhatIsMissing(t *testing.T) {
 	w := newWorld(t)
 	for name, change := range map[string]func(*Config){
-		"bundles":  func(c *Config) { c.Bundles = nil },
-		"Direct":   func(c *Config) { c.Kube = nil },
-		"puller":   func(c *Config) { c.AllowDirect = true },
-		"image":    func(c *Config) { c.Image = "" },
-		"key":      func(c *Config) { c.Key = []byte("short") },
-		"identity": func(c *Config) { c.Identity = "" },
+		"bundles": func(c *Config) { c.Bundles = nil },
+		"Direct":  func(c *Config) { c.Kube = nil },
+		"puller":  func(c *Config) { c.AllowDirect = true },
+		"image":   func(c *Config) { c.Image = "" },
+		"key":     func(c *Config) { c.Key = []byte("short") },
 	} {
 		config := w.config
 		change(&config)

@@ -15,25 +15,15 @@ package unpack
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/unpack/pod"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// LeaseName is the name of the Lease that one Reconciler of several holds.
-const LeaseName = "rukpak-apiserver"
 
 // Puller takes images from registries in this process, without credentials.
 type Puller interface {
@@ -77,9 +67,6 @@ type Config struct {
 	// Key is the secret that proves which pods this server made. Every replica and
 	// every restart has the same one.
 	Key []byte
-	// Namespace is where the Lease is, and Identity who holds it. An identity that
-	// outlives a restart gets its own Lease back without waiting.
-	Namespace, Identity string
 	// Workers is how many bundles are worked on at once. 4 by default.
 	Workers int
 	// Backoff's zero fields take their defaults.
@@ -106,8 +93,6 @@ func New(config Config) (*Reconciler, error) {
 		return nil, errors.New("unpack: the image and the endpoint for unpack pods are required")
 	case config.Kube != nil && len(config.Key) < 32:
 		return nil, errors.New("unpack: the key must have at least 32 bytes")
-	case config.Kube != nil && (config.Namespace == "" || config.Identity == ""):
-		return nil, errors.New("unpack: the namespace and the identity for the lease are required")
 	}
 	if config.Workers <= 0 {
 		config.Workers = 4
@@ -129,80 +114,8 @@ func New(config Config) (*Reconciler, error) {
 	return &Reconciler{config: config, put: putThrough(config.Bundles)}, nil
 }
 
-// Run works until ctx ends. In a cluster it does so while it holds the Lease, which
-// it gives back when it is done.
+// Run works until ctx ends, and returns when nothing is being done any more. Of several
+// Reconcilers of one API one should run at a time; another does no harm but twice the work.
 func (r *Reconciler) Run(ctx context.Context) error {
-	if r.config.Kube == nil {
-		return newTerm(r).run(ctx)
-	}
-	for ctx.Err() == nil {
-		if err := r.campaign(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// campaign waits for the Lease and works until it is lost or ctx ends. Nothing
-// is being worked on any more when the Lease is given back and when it returns.
-func (r *Reconciler) campaign(ctx context.Context) error {
-	holding, letGo := context.WithCancel(context.WithoutCancel(ctx))
-	defer letGo()
-	var (
-		mu            sync.Mutex
-		started, over bool
-		working       sync.WaitGroup
-	)
-	lead := func(leading context.Context) {
-		mu.Lock()
-		if over {
-			mu.Unlock()
-			return
-		}
-		started = true
-		working.Add(1)
-		mu.Unlock()
-		defer working.Done()
-		defer letGo()
-		work, stop := context.WithCancel(ctx)
-		defer stop()
-		defer context.AfterFunc(leading, stop)()
-		if err := newTerm(r).run(work); err != nil {
-			klog.FromContext(ctx).Error(err, "The reconciler ended")
-		}
-	}
-	// Whoever waits for the Lease has nothing to finish.
-	defer context.AfterFunc(ctx, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !started {
-			letGo()
-		}
-	})()
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:            r.lease(),
-		LeaseDuration:   15 * time.Second,
-		RenewDeadline:   10 * time.Second,
-		RetryPeriod:     2 * time.Second,
-		ReleaseOnCancel: true,
-		Name:            LeaseName,
-		Callbacks:       leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {}},
-	})
-	if err != nil {
-		return fmt.Errorf("unpack: leader election: %w", err)
-	}
-	elector.Run(holding)
-	mu.Lock()
-	over = true
-	mu.Unlock()
-	working.Wait()
-	return nil
-}
-
-func (r *Reconciler) lease() resourcelock.Interface {
-	return &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: r.config.Namespace, Name: LeaseName},
-		Client:     r.config.Kube.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: r.config.Identity},
-	}
+	return newTerm(r).run(ctx)
 }

@@ -176,7 +176,7 @@ func (p *process) resolver() func(context.Context, *rukpak.Bundle) (string, erro
 func (p *process) runUnpack(ctx context.Context) error {
 	config := unpack.Config{
 		Bundles: p.loopback, Kube: p.kube, Direct: image.New(), AllowDirect: p.Unpack.AllowDirect, Scratch: p.scratch(),
-		Image: p.Unpack.Image, Key: p.identity.attemptKey, Namespace: p.Namespace, Identity: podIdentity(), Workers: p.Unpack.Workers,
+		Image: p.Unpack.Image, Key: p.identity.attemptKey, Workers: p.Unpack.Workers,
 		Backoff: unpack.Backoff{Base: p.Unpack.BackoffBase, Cap: p.Unpack.BackoffCap, Slow: p.Unpack.BackoffSlow, ImageGrace: p.Unpack.ImageGrace},
 	}
 	if p.endpoint != nil {

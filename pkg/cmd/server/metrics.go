@@ -11,49 +11,57 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
+	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/content/filesystem"
 )
 
-// storeMetrics show the state of the content store, as the latest round of the collector saw it.
+// storeMetrics show the state of the content stores, as the latest round of each collector saw it. Those of
+// the replica that leads count.
 type storeMetrics struct {
-	blobs, bytes, free, missing, held *metrics.Gauge
-	failures                          *metrics.Counter
+	blobs, bytes, free, missing, held *metrics.GaugeVec
+	failures                          *metrics.CounterVec
 }
 
 var newStoreMetrics = sync.OnceValue(func() *storeMetrics {
-	gauge := func(name, help string) *metrics.Gauge {
-		return metrics.NewGauge(&metrics.GaugeOpts{Name: "rukpak_content_" + name, Help: help, StabilityLevel: metrics.ALPHA})
+	labels := []string{"store"}
+	gauge := func(name, help string) *metrics.GaugeVec {
+		return metrics.NewGaugeVec(&metrics.GaugeOpts{Name: "rukpak_content_" + name, Help: help, StabilityLevel: metrics.ALPHA}, labels)
 	}
 	m := &storeMetrics{
 		blobs:   gauge("store_blobs", "Blobs in the content store."),
 		bytes:   gauge("store_bytes", "Size of the blobs in the content store."),
-		free:    gauge("store_free_bytes", "Free space of the volume of the content store."),
+		free:    gauge("store_free_bytes", "Free space of the volume of a content store in a folder."),
 		missing: gauge("missing", "Contents that bundles name and that cannot be read."),
 		held:    gauge("gc_held", "1 while nothing is collected because the state of the API looks lost."),
-		failures: metrics.NewCounter(&metrics.CounterOpts{
+		failures: metrics.NewCounterVec(&metrics.CounterOpts{
 			Name: "rukpak_content_gc_failures_total", Help: "Steps of the collector that failed.", StabilityLevel: metrics.ALPHA,
-		}),
+		}, labels),
 	}
 	legacyregistry.MustRegister(m.blobs, m.bytes, m.free, m.missing, m.held, m.failures)
 	return m
 })
 
-func (m *storeMetrics) observe(r collect.Report, err error, store *filesystem.Store) {
-	m.held.Set(0)
+func (m *storeMetrics) observe(name string, r collect.Report, err error, store content.Store) {
+	held := 0.0
 	if errors.Is(err, collect.ErrHeld) {
-		m.held.Set(1)
+		held = 1
 	} else if err != nil {
-		m.failures.Inc()
+		m.failures.WithLabelValues(name).Inc()
 	}
-	m.failures.Add(float64(r.Failures))
-	m.blobs.Set(float64(r.Blobs))
-	m.bytes.Set(float64(r.BlobBytes))
-	m.missing.Set(float64(len(r.Missing)))
-	free, _, err := store.Space()
-	if err != nil {
-		klog.Background().Error(err, "Cannot measure the space of the content store")
+	m.held.WithLabelValues(name).Set(held)
+	m.failures.WithLabelValues(name).Add(float64(r.Failures))
+	m.blobs.WithLabelValues(name).Set(float64(r.Blobs))
+	m.bytes.WithLabelValues(name).Set(float64(r.BlobBytes))
+	m.missing.WithLabelValues(name).Set(float64(len(r.Missing)))
+	folder, ok := store.(*filesystem.Store)
+	if !ok {
 		return
 	}
-	m.free.Set(float64(free))
+	free, _, err := folder.Space()
+	if err != nil {
+		klog.Background().Error(err, "Cannot measure the space of a content store", "store", name)
+		return
+	}
+	m.free.WithLabelValues(name).Set(float64(free))
 }

@@ -62,8 +62,12 @@ type Options struct {
 	APIAudiences []string
 	// Unpack are the flags of the reconciler.
 	Unpack UnpackOptions
+	// Stores are where content is kept, each NAME=URL.
+	Stores []string
 	// Collect are the flags of the collector.
 	Collect CollectOptions
+
+	storeURLs storeURLs // from Stores
 }
 
 // UnpackOptions are the flags of the reconciler.
@@ -142,6 +146,7 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.Unpack.ImageGrace, "unpack-image-grace", o.Unpack.ImageGrace, "How long a node may fail to pull an image before the attempt has failed.")
 
 	fs = sets.FlagSet("content")
+	fs.StringArrayVar(&o.Stores, "content-store", o.Stores, "A content store, NAME=URL; may be repeated. Classes choose by the name, and by default the one that is called "+v1alpha1.DefaultStore+". URL is file:///PATH for a folder. By default "+v1alpha1.DefaultStore+" is a folder of the data dir.")
 	fs.DurationVar(&o.Collect.Interval, "content-gc-interval", o.Collect.Interval, "Pause between two searches for content that nobody refers to.")
 	fs.DurationVar(&o.Collect.Grace, "content-gc-grace", o.Collect.Grace, "How long content that nobody refers to is kept. Longer than any transfer.")
 
@@ -213,6 +218,11 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s: %v is not positive", flag, d))
 		}
 	}
+	stores, err := parseStores(o.Stores, o.DataDir)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	o.storeURLs = stores
 	return utilerrors.NewAggregate(errs)
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	"rukpak.io/apiserver/pkg/unpack"
+	"rukpak.io/apiserver/pkg/leader"
 )
 
 // permission is something that the server has to be allowed to do in its cluster.
@@ -65,7 +65,7 @@ func (o *Options) permissions(ownCertificate bool) []permission {
 		{resource: "serviceaccounts", verbs: []string{"get"}, why: "pull secrets of unpack pods"},
 		{resource: "events", verbs: []string{"list"}, why: "why a pod does not start"},
 		{group: "events.k8s.io", resource: "events", verbs: []string{"create", "patch"}, why: "events"},
-		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, name: unpack.LeaseName, verbs: []string{"get", "update"}, why: "leader election"},
+		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, name: leader.LeaseName, verbs: []string{"get", "update"}, why: "leader election"},
 		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, verbs: []string{"create"}, why: "leader election"},
 		{resource: "services", namespace: o.Namespace, name: o.ServiceName, verbs: []string{"get"}, why: "where unpack pods send content"},
 	}

@@ -28,7 +28,6 @@ import (
 	"rukpak.io/apiserver/pkg/apiserver"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
-	"rukpak.io/apiserver/pkg/content/filesystem"
 	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/etcd"
 	clientset "rukpak.io/apiserver/pkg/generated/clientset/versioned"
@@ -39,8 +38,8 @@ import (
 // process holds what one run of the server is made of, from the bottom up.
 type process struct {
 	*Options
-	client   *clientv3.Client // of etcd
-	store    *filesystem.Store
+	client   *clientv3.Client         // of etcd
+	stores   map[string]content.Store // by the names that classes use
 	records  *reference.Records
 	identity *identity
 	endpoint *endpoint
@@ -51,9 +50,8 @@ type process struct {
 	loopback       clientset.Interface
 	informers      informers.SharedInformerFactory
 	server         *apiserver.Server
-	collector      *collect.Collector
-	monitor        *etcd.Monitor  // nil where etcd is in this process
-	missing        []collect.Pair // what the collector missed last; only it asks
+	collectors     []*collect.Collector // one for each store
+	monitor        *etcd.Monitor        // nil where etcd is in this process
 	storeMetrics   *storeMetrics
 	recheck        chan struct{} // asks for a look at the stored content of all bundles
 	closeStack     []func()
@@ -68,7 +66,7 @@ const backgroundTimeout = 10 * time.Second
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := &process{Options: o, recheck: make(chan struct{}, 1), storeMetrics: newStoreMetrics()}
+	p := &process{Options: o, stores: map[string]content.Store{}, recheck: make(chan struct{}, 1), storeMetrics: newStoreMetrics()}
 	defer p.close()
 	for _, step := range []func(context.Context, context.CancelCauseFunc) error{
 		p.openStorage, p.applyOptions, p.assemble, p.addHooks,
@@ -107,22 +105,14 @@ func (p *process) close() {
 
 func (p *process) onClose(f func()) { p.closeStack = append(p.closeStack, f) }
 
-// openStorage opens etcd, the content store and the records that link them.
+// openStorage opens etcd, the content stores and the records that link them.
 func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFunc) error {
 	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data dir: %w", err)
 	}
-	// The store comes first: it says at once that another server has the data dir, where etcd would wait.
-	store, err := filesystem.Open(filepath.Join(p.DataDir, "content"))
-	if err != nil {
-		return fmt.Errorf("open the content store: %w", err)
+	if err := p.openFolders(ctx); err != nil {
+		return err
 	}
-	p.onClose(func() {
-		if err := store.Close(); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot close the content store")
-		}
-	})
-	p.store = store
 	// From here on the data dir is this server's alone, and what is in scratch is of one that is gone.
 	if err := errors.Join(os.RemoveAll(p.scratch()), os.MkdirAll(p.scratch(), 0o700)); err != nil {
 		return fmt.Errorf("empty the scratch folder: %w", err)
@@ -138,23 +128,21 @@ func (p *process) scratch() string { return filepath.Join(p.DataDir, "scratch") 
 
 // assemble makes the server and what works beside it.
 func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
-	collector, err := p.newCollector()
-	if err != nil {
+	if err := p.makeCollectors(); err != nil {
 		return err
 	}
-	p.collector = collector
 	var watched apiserver.Etcd
 	if p.monitor != nil {
 		watched = p.monitor
 	}
 	server, err := apiserver.New(p.config, watched, subresource.Config{
 		References:    p.records,
-		Stores:        map[string]content.Store{v1alpha1.DefaultStore: p.store},
+		Stores:        p.stores,
 		Resolve:       p.resolver(),
 		Scratch:       p.scratch(),
-		CommitTimeout: min(time.Minute, p.Collect.Grace/2),
+		CommitTimeout: min(maxCommitTimeout, p.Collect.Grace/2),
 		PlaceTimeout:  20 * time.Second,
-		Released:      collector.Trigger,
+		Released:      p.triggerCollectors,
 		Now:           time.Now,
 	})
 	if err != nil {
@@ -214,9 +202,7 @@ func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) er
 	hooks := map[string]func(context.Context) error{
 		"rukpak-informers": func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil },
 		"rukpak-classes":   func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) },
-		"rukpak-content":   p.checkContent,
-		"rukpak-collector": p.runCollector,
-		"rukpak-unpack":    p.runUnpack,
+		"rukpak-leader":    p.runLeader,
 	}
 	if p.monitor != nil {
 		hooks["rukpak-etcd"] = func(ctx context.Context) error { p.monitor.Run(ctx); return nil }

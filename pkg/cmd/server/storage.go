@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -21,7 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
-	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/etcd"
 )
@@ -31,6 +32,10 @@ const (
 	etcdCheckTimeout = 2 * time.Second
 	// holdTime is how long the API state must look lost until the collector believes it.
 	holdTime = time.Hour
+	// takeover is how old a deletion must be that a process began which may be gone.
+	takeover = 5 * time.Minute
+	// maxCommitTimeout bounds a commit, the copying of a large blob inside a remote store included.
+	maxCommitTimeout = 5 * time.Minute
 	// holdAbove is how few bundles may go at once without looking like a loss.
 	holdAbove = 20
 )
@@ -124,37 +129,54 @@ func (p *process) requestCheck() {
 	}
 }
 
-// newCollector makes the collector, which removes content that no bundle has any more.
-func (p *process) newCollector() (*collect.Collector, error) {
-	return collect.New(collect.Config{
-		StoreName: v1alpha1.DefaultStore, Store: p.store, Records: p.records, Live: p.live, Now: time.Now,
-		Grace: p.Collect.Grace, Hold: holdTime, HoldAbove: holdAbove, Observe: p.observeCollector,
-	})
+// makeCollectors makes a collector for each store, which removes content that no bundle has any more.
+func (p *process) makeCollectors() error {
+	for _, name := range slices.Sorted(maps.Keys(p.stores)) {
+		store := p.stores[name]
+		config := collect.Config{
+			StoreName: name, Store: store, Records: p.records, Live: p.live, Now: time.Now,
+			Grace: p.Collect.Grace, Hold: holdTime, HoldAbove: holdAbove, Observe: p.observer(name, store),
+		}
+		if store.Shared() {
+			config.Takeover = takeover
+		}
+		collector, err := collect.New(config)
+		if err != nil {
+			return err
+		}
+		p.collectors = append(p.collectors, collector)
+	}
+	return nil
 }
 
-// observeCollector tells what the collector did and saw. Content that bundles name and that is gone is
+// triggerCollectors asks for a round soon. Where this process does not lead, that of the one that does comes in its time.
+func (p *process) triggerCollectors() {
+	for _, c := range p.collectors {
+		c.Trigger()
+	}
+}
+
+// observer tells what the collector of a store did and saw. Content that bundles name and that is gone is
 // said to be so in their status.
-func (p *process) observeCollector(r collect.Report, err error) {
-	log := klog.Background()
-	for _, e := range append(r.Errors, err) {
-		if e != nil && !errors.Is(e, context.Canceled) {
-			log.Error(e, "Collecting content met a problem")
+func (p *process) observer(name string, store content.Store) func(collect.Report, error) {
+	log := klog.Background().WithValues("store", name)
+	var missing []collect.Pair
+	return func(r collect.Report, err error) {
+		for _, e := range append(r.Errors, err) {
+			if e != nil && !errors.Is(e, context.Canceled) {
+				log.Error(e, "Collecting content met a problem")
+			}
+		}
+		if r.RemovedRefs+r.DeletedBlobs > 0 {
+			log.Info("Collected content", "records", r.RemovedRefs, "blobs", r.DeletedBlobs, "bytes", r.DeletedBytes)
+		}
+		p.storeMetrics.observe(name, r, err, store)
+		// The same ones as last time are known.
+		if !slices.Equal(r.Missing, missing) {
+			missing = r.Missing
+			p.requestCheck()
 		}
 	}
-	if r.RemovedRefs+r.DeletedBlobs > 0 {
-		log.Info("Collected content", "records", r.RemovedRefs, "blobs", r.DeletedBlobs, "bytes", r.DeletedBytes)
-	}
-	p.storeMetrics.observe(r, err, p.store)
-	// The same ones as last time are known.
-	if !slices.Equal(r.Missing, p.missing) {
-		p.missing = r.Missing
-		p.requestCheck()
-	}
-}
-
-// runCollector collects until ctx ends.
-func (p *process) runCollector(ctx context.Context) error {
-	return p.collector.Run(ctx, p.Collect.Interval)
 }
 
 // live lists which content the bundles name.

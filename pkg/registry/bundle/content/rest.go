@@ -79,8 +79,8 @@ type REST struct {
 // commitLocks is how many locks the bundles share.
 const commitLocks = 64
 
-// lockCommit keeps commits of one bundle apart: what one of them adds another must not release. A store belongs
-// to one process, so a lock of the process is enough.
+// lockCommit keeps commits of one bundle apart: what one of them adds another must not release. A lock of the
+// process is enough for a store that belongs to one.
 func (r *REST) lockCommit(uid types.UID) (unlock func()) {
 	h := fnv.New32a()
 	// A hash takes everything.
@@ -159,13 +159,20 @@ func (r *REST) Release(b *rukpak.Bundle) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.CommitTimeout)
 	defer cancel()
 	defer r.lockCommit(b.UID)()
-	r.drop(ctx, b, digestsOfStatus(&b.Status))
+	r.drop(ctx, b, digestsOfStatus(&b.Status), r.storeNames)
 }
 
-// drop removes the records of contents that a bundle has no more. The caller holds the bundle's lock.
-func (r *REST) drop(ctx context.Context, b *rukpak.Bundle, digests []string) {
+// replaced removes the records of contents that a bundle that goes on has no more. The caller holds the bundle's
+// lock. In a store that other processes use one of them may be about to name such a content again; it is
+// left to the collector.
+func (r *REST) replaced(ctx context.Context, b *rukpak.Bundle, digests []string) {
+	own := slices.DeleteFunc(slices.Clone(r.storeNames), func(name string) bool { return r.Stores[name].Shared() })
+	r.drop(ctx, b, digests, own)
+}
+
+func (r *REST) drop(ctx context.Context, b *rukpak.Bundle, digests, stores []string) {
 	for _, digest := range digests {
-		for _, store := range r.storeNames {
+		for _, store := range stores {
 			ref := reference.Ref{Store: store, Digest: digest, BundleUID: string(b.UID)}
 			if err := r.References.Remove(ctx, ref); err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot release content now", "bundle", klog.KObj(b), "digest", digest)

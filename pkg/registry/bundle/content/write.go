@@ -232,7 +232,7 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 		return nil, 0, err
 	}
 	failpoint.Hit("content/after-status")
-	r.drop(ctx, b, dropped)
+	r.replaced(ctx, b, dropped)
 	writes.WithLabelValues(result).Inc()
 	writtenBytes.Add(float64(summary.Size))
 	audit.AddAuditAnnotations(ctx, auditBundle, string(b.UID), auditDigest, summary.Digest, auditBytes, strconv.FormatInt(summary.Size, 10))
