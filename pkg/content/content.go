@@ -79,6 +79,11 @@ type Store interface {
 	// more content in, and nil where it may. It is quick, and no promise: a write can fail still.
 	Room(ctx context.Context) error
 
+	// Sweep removes what writers left that died before the end, if it is older than olderThan: that
+	// is longer than any writer works, and than the clocks of machines differ. A writer that
+	// lives and is taken for a dead one fails; blobs, their indexes and the mark are never touched.
+	Sweep(ctx context.Context, olderThan time.Duration) error
+
 	// Shared reports whether several processes may use the store at the same time.
 	Shared() bool
 

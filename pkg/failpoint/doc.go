@@ -41,6 +41,9 @@ var names = []string{
 	"content/before-rename",
 	"content/after-rename",
 	"content/after-dirsync",
+	"etcdstore/after-reserve",
+	"etcdstore/after-chunk",
+	"etcdstore/after-commit",
 	"content/after-blob",
 	"content/after-status",
 	"unpack/after-pod-delete",
@@ -49,6 +52,7 @@ var names = []string{
 	"collect/after-mark",
 	"collect/after-deleting",
 	"content/after-delete",
+	"etcdstore/after-delete",
 	"collect/after-delete",
 	"collect/after-unmark",
 }

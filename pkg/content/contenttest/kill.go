@@ -160,6 +160,9 @@ func (p progress) check(t *testing.T, h Harness, earlier map[string]bool) {
 	}); err != nil {
 		t.Error(err)
 	}
+	if err := store.Sweep(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
 	if left := h.Debris(t); len(left) > 0 {
 		t.Errorf("debris is left: %q", left)
 	}

@@ -19,6 +19,14 @@ import (
 // client that speaks to it in process.
 func Start(t testing.TB) *clientv3.Client {
 	t.Helper()
+	client, _ := StartServer(t, 0)
+	return client
+}
+
+// StartServer starts an etcd as Start does, with a quota of so many bytes (0: the default), and
+// also returns the endpoint at which other processes reach it.
+func StartServer(t testing.TB, quota int64) (client *clientv3.Client, endpoint string) {
+	t.Helper()
 	// Not t.TempDir: the name of a test makes a path that is too long for a socket.
 	dir, err := os.MkdirTemp("", "etcdtest")
 	if err != nil {
@@ -38,6 +46,7 @@ func Start(t testing.TB) *clientv3.Client {
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peers}, []url.URL{peers}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.UnsafeNoFsync = true // what a test writes need not outlive the machine
+	cfg.QuotaBackendBytes = quota
 	etcd, err := embed.StartEtcd(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -50,8 +59,8 @@ func Start(t testing.TB) *clientv3.Client {
 	case <-t.Context().Done():
 		t.Fatal(t.Context().Err())
 	}
-	client := v3client.New(etcd.Server)
+	client = v3client.New(etcd.Server)
 	// It has no connection; all that Close reports is that it cancelled its own context.
 	t.Cleanup(func() { _ = client.Close() })
-	return client
+	return client, "unix://" + clients.Path
 }

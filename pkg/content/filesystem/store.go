@@ -30,6 +30,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/failpoint"
@@ -221,6 +222,10 @@ func (s *Store) walkFolder(ctx context.Context, name string, fn func(content.Inf
 	}
 	return nil
 }
+
+// Sweep does nothing: what dead writers left has been removed by Open, and the folder
+// belongs to this process since.
+func (s *Store) Sweep(context.Context, time.Duration) error { return nil }
 
 // path returns where the blob of a digest stands.
 func (s *Store) path(ctx context.Context, digest string) (string, error) {

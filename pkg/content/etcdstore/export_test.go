@@ -1,0 +1,27 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdstore
+
+import (
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// Manifest is the value of a blob or an index.
+type Manifest = manifest
+
+// ParseManifest reads a key that is a manifest.
+func ParseManifest(t *testing.T, kv *mvccpb.KeyValue) (*Manifest, bool) {
+	t.Helper()
+	if key := string(kv.Key); !strings.Contains(key, "/"+blobs+"/") && !strings.Contains(key, "/"+indexes+"/") {
+		return nil, false
+	}
+	m, err := parseManifest(kv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, true
+}

@@ -1,0 +1,132 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"rukpak.io/apiserver/pkg/content"
+)
+
+// reader reads a range chunk by chunk.
+type reader struct {
+	ctx      context.Context
+	store    *Store
+	key      string // of the manifest
+	manifest *manifest
+	revision int64
+	at, end  int64
+	chunk    []byte // what is left of the one that was read last
+	changes  bool   // another manifest under the key may have other bytes
+	closed   bool
+}
+
+// open reads the manifest of a key and takes the range that content.Store's Open describes.
+func (s *Store) open(ctx context.Context, key string, offset, length int64) (*reader, error) {
+	m, revision, err := s.manifest(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	rest := m.Size - offset
+	if offset < 0 || rest < 0 {
+		return nil, fmt.Errorf("%w: offset %d of %d bytes", content.ErrOutOfRange, offset, m.Size)
+	}
+	if length < 0 || length > rest {
+		length = rest
+	}
+	return &reader{ctx: ctx, store: s, key: key, manifest: m, revision: revision, at: offset, end: offset + length}, nil
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	switch {
+	case r.closed:
+		return 0, errors.New("read content: closed already")
+	case r.at >= r.end:
+		return 0, io.EOF
+	case len(p) == 0:
+		return 0, nil
+	}
+	if len(r.chunk) == 0 {
+		if err := r.fetch(); err != nil {
+			return 0, fmt.Errorf("read content at %d of %d bytes: %w", r.at, r.manifest.Size, err)
+		}
+	}
+	n := copy(p, r.chunk[:min(int64(len(r.chunk)), r.end-r.at)])
+	r.chunk = r.chunk[n:]
+	r.at += int64(n)
+	return n, nil
+}
+
+// Close lets go of the chunk in memory.
+func (r *reader) Close() error {
+	r.closed, r.chunk = true, nil
+	return nil
+}
+
+// fetch reads the chunk at the position.
+func (r *reader) fetch() error {
+	for {
+		number := r.at / r.manifest.ChunkSize
+		resp, err := r.store.get(r.ctx, r.store.chunkKey(r.manifest.Upload, number), clientv3.WithRev(r.revision))
+		if errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) {
+			if err := r.refresh(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		want := min(r.manifest.ChunkSize, r.manifest.Size-number*r.manifest.ChunkSize)
+		if len(resp.Kvs) == 0 || int64(len(resp.Kvs[0].Value)) != want {
+			return fmt.Errorf("%w: chunk %d of upload %s is not what it was", content.ErrDigestMismatch, number, r.manifest.Upload)
+		}
+		r.chunk = resp.Kvs[0].Value[r.at-number*r.manifest.ChunkSize:]
+		return nil
+	}
+}
+
+// refresh goes on with what the key names now.
+func (r *reader) refresh() error {
+	m, revision, err := r.store.manifest(r.ctx, r.key)
+	if err != nil {
+		return fmt.Errorf("it was removed while it was read, and etcd was compacted: %w", err)
+	}
+	if r.changes && m.Upload != r.manifest.Upload || m.Size != r.manifest.Size {
+		return errors.New("it was replaced while it was read, and etcd was compacted")
+	}
+	r.manifest, r.revision = m, revision
+	return nil
+}
+
+// checked is a reader of the whole blob.
+type checked struct {
+	*reader
+	digest string
+	hash   hash.Hash
+}
+
+func newChecked(r *reader, digest string) *checked {
+	return &checked{reader: r, digest: digest, hash: sha256.New()}
+}
+
+func (c *checked) Read(p []byte) (int, error) {
+	n, err := c.reader.Read(p)
+	c.hash.Write(p[:n])
+	if errors.Is(err, io.EOF) {
+		if have := content.Algorithm + ":" + hex.EncodeToString(c.hash.Sum(nil)); have != c.digest {
+			return n, fmt.Errorf("read content %s: %w: it is %s", c.digest, content.ErrDigestMismatch, have)
+		}
+	}
+	return n, err
+}
