@@ -102,6 +102,12 @@ cluster: ## Bring up a single-node Kubernetes with our server in it (root)
 	$(MAKE) --no-print-directory image
 	hack/cluster/deploy.sh
 
+.PHONY: cluster-ha
+cluster-ha: ## Bring up the same with three replicas and an etcd of three members (root)
+	hack/cluster/up.sh
+	$(MAKE) --no-print-directory image
+	hack/cluster/deploy.sh ha
+
 .PHONY: cluster-check
 cluster-check: ## Check that the node of the local cluster does what our tests expect of one
 	hack/cluster/check.sh

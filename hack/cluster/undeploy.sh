@@ -9,5 +9,6 @@ set -euo pipefail
 # First, or the deletion of every namespace would wait for an API that is gone.
 kubectl delete apiservice v1alpha1.rukpak.io --ignore-not-found
 [ ! -e "$RUN/deploy/kustomization.yaml" ] || kubectl delete -k "$RUN/deploy" --ignore-not-found
-rm -rf "$RUN/deploy" "$RUN/volumes/rukpak-apiserver"
+# Secrets and claims that no manifest names go with the namespace.
+rm -rf "$RUN/deploy" "$RUN/volumes"
 say "undeployed"

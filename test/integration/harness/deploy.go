@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
@@ -154,18 +156,38 @@ func (c *Cluster) Server(ctx context.Context, dir string, o ServerOptions) (*Ser
 	return c.server(ctx, dir, o)
 }
 
-func (c *Cluster) server(ctx context.Context, dir string, o ServerOptions) (*Server, error) {
-	token, err := c.Kube.CoreV1().ServiceAccounts(o.Namespace).CreateToken(ctx, o.ServiceAccount, &authenticationv1.TokenRequest{
+// token logs in as a service account.
+func (c *Cluster) token(ctx context.Context, namespace, account string) (string, error) {
+	token, err := c.Kube.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(validity.Seconds()))},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("log in as service account %s/%s: %w", o.Namespace, o.ServiceAccount, err)
+		return "", fmt.Errorf("log in as service account %s/%s: %w", namespace, account, err)
+	}
+	return token.Status.Token, nil
+}
+
+// As returns a client with the permissions of a service account.
+func (c *Cluster) As(ctx context.Context, namespace, account string) (kubernetes.Interface, error) {
+	token, err := c.token(ctx, namespace, account)
+	if err != nil {
+		return nil, err
+	}
+	config := rest.AnonymousClientConfig(c.Config)
+	config.BearerToken = token
+	return kubernetes.NewForConfig(config)
+}
+
+func (c *Cluster) server(ctx context.Context, dir string, o ServerOptions) (*Server, error) {
+	token, err := c.token(ctx, o.Namespace, o.ServiceAccount)
+	if err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(dir, "rukpak-apiserver.kubeconfig")
-	if err := writeKubeconfig(config, c.URL, c.CA, &clientcmdapi.AuthInfo{Token: token.Status.Token}); err != nil {
+	if err := writeKubeconfig(config, c.URL, c.CA, &clientcmdapi.AuthInfo{Token: token}); err != nil {
 		return nil, err
 	}
 	return newServer(c.Programs, dir, o.Port,
