@@ -46,8 +46,16 @@ run: build ## Run the server alone, without a cluster, and do the main job once 
 .PHONY: test
 test: unit integration ## Run the unit and the integration tests
 
+.PHONY: s3
+s3: $(BIN)/versitygw ## Build the S3 server that the tests of the content stores use
+
+$(BIN)/versitygw: hack/s3/go.mod hack/s3/go.sum
+	mkdir -p $(BIN)
+	cd hack/s3 && go build -ldflags '-s -w' -o $@ github.com/versity/versitygw/cmd/versitygw
+	touch $@ # go leaves alone what it would write the same
+
 .PHONY: unit
-unit: ## Run the tests that need nothing but Go
+unit: s3 ## Run the tests that need nothing but Go
 	$(call gotestsum,unit,,./pkg/... ./cmd/...)
 	$(call gotestsum,failpoints,-tags failpoints,./pkg/content/... ./pkg/failpoint/...)
 
@@ -63,13 +71,18 @@ e2e: cluster ## Run the tests on a real cluster (root; brings it up)
 .PHONY: large
 large: export KUBECONFIG = $(CLUSTER)/kubeconfig
 large: export RUKPAK_LARGE_BYTES = $(LARGE_BYTES)
-large: cluster ## Run the test of a large bundle at its full size, 1 GiB (LARGE_BYTES), on the real cluster
+large: cluster s3 ## Run the tests of large content at its full size, 1 GiB (LARGE_BYTES): each store, and the real cluster
+	go test -count=1 -v -timeout=60m -run '/^a_large_blob$$' $(TESTFLAGS) ./pkg/content/...
 	go test -count=1 -v -timeout=60m -run '^TestLarge' $(TESTFLAGS) ./test/e2e/...
 
 .PHONY: bench
 bench: export KUBECONFIG = $(CLUSTER)/kubeconfig
 bench: cluster ## Measure, on the real cluster, and print the figures as a table
 	go test -count=1 -v -timeout=60m $(TESTFLAGS) ./test/bench/...
+
+.PHONY: bench-stores
+bench-stores: kube-binaries ## Measure each content store, and many bundles, behind a kube-apiserver (STORESFLAGS=-full for 1 GiB and 10,000)
+	go test -count=1 -v -timeout=120m $(TESTFLAGS) ./test/bench/stores $(STORESFLAGS)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)

@@ -44,6 +44,9 @@ var names = []string{
 	"etcdstore/after-reserve",
 	"etcdstore/after-chunk",
 	"etcdstore/after-commit",
+	"bucket/after-put",
+	"bucket/after-upload",
+	"bucket/after-copy",
 	"content/after-blob",
 	"content/after-status",
 	"unpack/after-pod-delete",
@@ -53,6 +56,7 @@ var names = []string{
 	"collect/after-deleting",
 	"content/after-delete",
 	"etcdstore/after-delete",
+	"bucket/after-delete",
 	"collect/after-delete",
 	"collect/after-unmark",
 }

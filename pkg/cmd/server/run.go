@@ -120,6 +120,9 @@ func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFun
 	if err := p.openEtcd(ctx, cancel); err != nil {
 		return err
 	}
+	if err := p.openSharedStores(ctx); err != nil {
+		return err
+	}
 	p.records = reference.New(p.client, referencePrefix, time.Now)
 	return nil
 }
@@ -179,6 +182,7 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 	if err := r.ApplyTo(p.config); err != nil {
 		return fmt.Errorf("apply the flags: %w", err)
 	}
+	p.waitForClientCAs()
 	p.config.Authentication.APIAudiences = append(authenticator.Audiences(p.APIAudiences), v1alpha1.TokenAudience)
 	if p.Standalone {
 		return p.standaloneAdmission(ctx, p.config, rukpakadmission.Initializer{Informers: p.informers})

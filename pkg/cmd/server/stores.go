@@ -12,17 +12,39 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/bucket"
+	"rukpak.io/apiserver/pkg/content/etcdstore"
 	"rukpak.io/apiserver/pkg/content/filesystem"
 )
 
-// schemeFile is the scheme of a store in a folder.
-const schemeFile = "file"
+// Schemes of content stores.
+const (
+	schemeFile = "file" // a folder
+	schemeEtcd = "etcd" // the etcd of the API
+)
+
+// bucketSchemes are those of stores in a bucket.
+var bucketSchemes = []string{"s3", "gs", "azblob"}
+
+// storePrefix is where the stores in etcd are, each below its name: outside of what the API's watch caches see.
+const storePrefix = "/rukpak.io/blobs"
+
+// What the leader does about writers that died in a store that is shared.
+const (
+	sweepInterval = time.Hour
+	// sweepAge is longer than any writer works: what clients send is written when all of it is there, and
+	// attempts end by their deadline.
+	sweepAge = 6 * time.Hour
+)
 
 // storeURLs are where the content stores are, by the names that classes use.
 type storeURLs map[string]*url.URL
@@ -74,35 +96,98 @@ func parseStore(raw string) (*url.URL, error) {
 			return nil, errors.New("a folder is file:///ABSOLUTE/PATH")
 		}
 		u.Path = filepath.Clean(u.Path)
+	case schemeEtcd:
+		if _, err := etcdCapacity(u); err != nil {
+			return nil, err
+		}
 	default:
-		return nil, fmt.Errorf("scheme %q is not supported", u.Scheme)
+		if !slices.Contains(bucketSchemes, u.Scheme) {
+			return nil, fmt.Errorf("scheme %q is not supported", u.Scheme)
+		}
 	}
 	return u, nil
+}
+
+// etcdCapacity is how many bytes a store in etcd may keep.
+func etcdCapacity(u *url.URL) (int64, error) {
+	query, err := url.ParseQuery(u.RawQuery)
+	if u.Host != "" || u.Opaque != "" || strings.Trim(u.Path, "/") != "" || err != nil {
+		return 0, errors.New("a store in etcd is etcd:?capacity=QUANTITY")
+	}
+	capacity := int64(etcdstore.DefaultCapacity)
+	for key, values := range query {
+		if key != "capacity" || len(values) != 1 {
+			return 0, fmt.Errorf("parameter %q of a store in etcd: only capacity is known, once", key)
+		}
+		q, err := resource.ParseQuantity(values[0])
+		if err != nil || q.Value() < etcdstore.ChunkSize {
+			return 0, fmt.Errorf("capacity %q is not a quantity of at least 1Mi", values[0])
+		}
+		capacity = q.Value()
+	}
+	return capacity, nil
 }
 
 // openFolders opens the stores in folders. They come before etcd: a folder says at once that another
 // server has it, where etcd would wait.
 func (p *process) openFolders(ctx context.Context) error {
-	return p.openStores(ctx, func(u *url.URL) bool { return u.Scheme == schemeFile },
-		func(_ context.Context, u *url.URL) (content.Store, error) { return filesystem.Open(u.Path) })
+	for _, name := range slices.Sorted(maps.Keys(p.storeURLs)) {
+		if u := p.storeURLs[name]; u.Scheme == schemeFile {
+			store, err := filesystem.Open(u.Path)
+			if err := p.addStore(ctx, name, store, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
-// openStores opens those of the configured stores that are chosen, and closes them at the end.
-func (p *process) openStores(ctx context.Context, chosen func(*url.URL) bool, open func(context.Context, *url.URL) (content.Store, error)) error {
+// openSharedStores opens the stores that several servers may use.
+func (p *process) openSharedStores(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(p.storeURLs)) {
-		if !chosen(p.storeURLs[name]) {
-			continue
-		}
-		store, err := open(ctx, p.storeURLs[name])
-		if err != nil {
-			return fmt.Errorf("open the content store %s: %w", name, err)
-		}
-		p.onClose(func() {
-			if err := store.Close(); err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot close a content store", "store", name)
+		u := p.storeURLs[name]
+		switch u.Scheme {
+		case schemeFile:
+		case schemeEtcd:
+			capacity, err := etcdCapacity(u)
+			if err := p.addStore(ctx, name, etcdstore.New(p.client, storePrefix+"/"+name, capacity), err); err != nil {
+				return err
 			}
-		})
-		p.stores[name] = store
+		default:
+			store, err := bucket.Open(ctx, u, bucket.Options{})
+			if err := p.addStore(ctx, name, store, err); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+// addStore takes a store that was opened, unless with an error, and closes it at the end.
+func (p *process) addStore(ctx context.Context, name string, store content.Store, err error) error {
+	if err != nil {
+		return fmt.Errorf("open the content store %s: %w", name, err)
+	}
+	p.stores[name] = store
+	p.onClose(func() {
+		if err := store.Close(); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot close a content store", "store", name)
+		}
+	})
+	return nil
+}
+
+// sweepStores removes what dead writers left in shared stores, until ctx ends.
+func (p *process) sweepStores(ctx context.Context) error {
+	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
+		for name, store := range p.stores {
+			if !store.Shared() {
+				continue
+			}
+			if err := store.Sweep(ctx, sweepAge); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Cannot sweep a content store", "store", name)
+			}
+		}
+	}, sweepInterval, 0.1, true)
 	return nil
 }

@@ -33,6 +33,17 @@ type Harness struct {
 	// same place anew, as a process does that starts again.
 	Open func(t *testing.T) (store content.Store, closeStore func() error)
 
+	// Borders are sizes, in bytes, at which the store begins another chunk, or works in another way.
+	Borders []int64
+
+	// Small opens another place, which has room for some bytes and for not many more. Nil if
+	// there is no such place here.
+	Small func(t *testing.T) (store content.Store, room int64)
+
+	// Faulty opens the same place, beside the store that Open opened, through something that
+	// asks what is to happen to each call that leaves the process. Nil if none does.
+	Faulty func(t *testing.T, next func() Fault) content.Store
+
 	// Failpoints are those of the store.
 	Failpoints []string
 
@@ -41,7 +52,8 @@ type Harness struct {
 	Debris func(t *testing.T) []string
 
 	// Child returns a command, not started, that opens the same place in a process of its
-	// own and calls Child. It is called while the store is closed.
+	// own and calls Child. It is called while the store is closed. Nil if the place is in
+	// this process.
 	Child func(t *testing.T) *exec.Cmd
 }
 
@@ -73,11 +85,17 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"an index is whole", testIndexWhole},
 		{"the mark", testMark},
 		{"opened again", testReopen},
+		{"sweep", testSweep},
+		{"borders", testBorders},
+		{"a large blob", testLarge},
+		{"two stores on one place", testTwoStores},
+		{"writers on two stores", testTwoWriters},
+		{"a small place", testSmall},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t)
 			store, closeStore := h.Open(t)
-			p := place{Store: store, reopen: func(t *testing.T) content.Store {
+			p := place{Store: store, harness: h, reopen: func(t *testing.T) content.Store {
 				t.Helper()
 				if err := closeStore(); err != nil {
 					t.Fatal(err)
@@ -94,6 +112,10 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 			}
 		})
 	}
+	t.Run("faults", func(t *testing.T) { testFaults(t, newHarness) })
+	if newHarness(t).Child == nil {
+		return
+	}
 	t.Run("killed at random", func(t *testing.T) { testKilledAtRandom(t, newHarness(t)) })
 	t.Run("killed between calls", func(t *testing.T) { testKilledBetweenCalls(t, newHarness) })
 	if failpoint.Enabled {
@@ -104,7 +126,8 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 // place is an open harness.
 type place struct {
 	content.Store
-	reopen func(t *testing.T) content.Store
+	harness Harness
+	reopen  func(t *testing.T) content.Store
 }
 
 // Blob is repeatable bytes.

@@ -6,6 +6,7 @@ package contenttest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,13 +29,29 @@ const (
 	childSeed  = "RUKPAK_CONTENTTEST_SEED"  // of its first blob
 	childBlobs = "RUKPAK_CONTENTTEST_BLOBS" // how many it stores
 	childStep  = "RUKPAK_CONTENTTEST_STEP"  // at which it waits to be killed; empty: nowhere
+	childMore  = "RUKPAK_CONTENTTEST_MORE"  // bytes that every fourth blob has more; empty: none
 )
 
 // steps are the moments between two calls of a writer.
 var steps = []string{"created", "half", "written", "committed", "deleted"}
 
-// childBlob is the n-th blob that a child stores: sizes from nothing to more than a megabyte.
-func childBlob(n uint64) Blob { return Blob{Seed: n, Size: int64(n*n*7919) % (3 << 19)} }
+// childBlob is the n-th blob that a child stores: sizes from nothing to more than a megabyte,
+// and some above the greatest border of the store.
+func childBlob(n uint64, more int64) Blob {
+	b := Blob{Seed: n, Size: int64(n*n*7919) % (3 << 19)}
+	if n%4 == 3 {
+		b.Size += more
+	}
+	return b
+}
+
+// more is what the greatest border adds.
+func (h Harness) more() int64 {
+	if len(h.Borders) == 0 {
+		return 0
+	}
+	return slices.Max(h.Borders)
+}
 
 // Child stores blobs and reports each step on standard output, until it has stored
 // as many as it was asked for or is killed. Every third blob it deletes again.
@@ -46,15 +64,19 @@ func Child(s content.Store) error {
 	if err != nil {
 		return err
 	}
+	more, err := strconv.ParseInt(cmp.Or(os.Getenv(childMore), "0"), 10, 64)
+	if err != nil {
+		return err
+	}
 	for n := seed; n < seed+count; n++ {
-		if err := storeInSteps(s, n, os.Getenv(childStep)); err != nil {
+		if err := storeInSteps(s, n, childBlob(n, more), os.Getenv(childStep)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func storeInSteps(s content.Store, n uint64, waitAt string) error {
+func storeInSteps(s content.Store, n uint64, b Blob, waitAt string) error {
 	ctx := context.Background()
 	at := func(step string) {
 		fmt.Printf("%s %d\n", step, n) // not buffered: what was said before the kill is read
@@ -68,7 +90,6 @@ func storeInSteps(s content.Store, n uint64, waitAt string) error {
 		return err
 	}
 	at("created")
-	b := childBlob(n)
 	body := b.Reader()
 	if _, err := io.CopyN(w, body, b.Size/2); err != nil {
 		return err
@@ -101,6 +122,7 @@ func runChild(t *testing.T, h Harness, env []string, said func(cmd *exec.Cmd, st
 	t.Helper()
 	cmd := h.Child(t)
 	cmd.Env = append(cmd.Environ(), env...)
+	cmd.Env = append(cmd.Env, childMore+"="+strconv.FormatInt(h.more(), 10))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
@@ -135,7 +157,7 @@ func (p progress) check(t *testing.T, h Harness, earlier map[string]bool) {
 	t.Helper()
 	store, closeStore := h.Open(t)
 	for n, step := range p {
-		b := childBlob(n)
+		b := childBlob(n, h.more())
 		digest := b.Digest()
 		got, err := read(t.Context(), store, digest, 0, -1)
 		whole := err == nil && bytes.Equal(got, b.Bytes(t))
@@ -148,7 +170,8 @@ func (p progress) check(t *testing.T, h Harness, earlier map[string]bool) {
 		case step == "deleted" && whole:
 			t.Errorf("blob %d was deleted and is there", n)
 		}
-		if whole {
+		if whole || step == "written" && store.Shared() {
+			// What was under way to the place may arrive after its sender is gone.
 			earlier[digest] = true
 		}
 	}

@@ -6,6 +6,7 @@ package etcdstore
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
@@ -25,3 +26,6 @@ func ParseManifest(t *testing.T, kv *mvccpb.KeyValue) (*Manifest, bool) {
 	}
 	return m, true
 }
+
+// SetPatience says for how long requests that fail are repeated.
+func (s *Store) SetPatience(d time.Duration) { s.patience = d }

@@ -61,7 +61,8 @@ type Store struct {
 	kv       clientv3.KV
 	prefix   string
 	capacity int64
-	fullAt   atomic.Int64 // when etcd last said that its quota is used up, Unix nanoseconds
+	patience time.Duration // from the first request that failed to the last that is tried
+	fullAt   atomic.Int64  // when etcd last said that its quota is used up, Unix nanoseconds
 }
 
 var _ content.Store = (*Store)(nil)
@@ -71,7 +72,7 @@ var _ content.Store = (*Store)(nil)
 // which should be well below the quota of etcd: a replaced or removed chunk takes space until
 // etcd was compacted. The caller keeps the client of kv alive for as long as the store is used.
 func New(kv clientv3.KV, prefix string, capacity int64) *Store {
-	return &Store{kv: kv, prefix: strings.TrimSuffix(prefix, "/"), capacity: capacity}
+	return &Store{kv: kv, prefix: strings.TrimSuffix(prefix, "/"), capacity: capacity, patience: patience}
 }
 
 // Create begins a blob.

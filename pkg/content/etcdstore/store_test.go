@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -53,6 +54,15 @@ func TestStore(t *testing.T) {
 			Open: func(*testing.T) (content.Store, func() error) {
 				s := etcdstore.New(client, prefix, etcdstore.DefaultCapacity)
 				return s, s.Close
+			},
+			Borders: []int64{etcdstore.ChunkSize},
+			Small: func(t *testing.T) (content.Store, int64) {
+				return etcdstore.New(client, "/test/small", 3<<20), 3 << 20
+			},
+			Faulty: func(t *testing.T, next func() contenttest.Fault) content.Store {
+				s := etcdstore.New(faultyKV{client, next}, prefix, etcdstore.DefaultCapacity)
+				s.SetPatience(200 * time.Millisecond)
+				return s
 			},
 			Failpoints: []string{"etcdstore/after-reserve", "etcdstore/after-chunk", "etcdstore/after-commit", "etcdstore/after-delete"},
 			Debris:     func(t *testing.T) []string { return debris(t, client) },

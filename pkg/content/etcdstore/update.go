@@ -23,7 +23,7 @@ import (
 // Bounds of one step of the store.
 const (
 	callTimeout = 10 * time.Second // of one request
-	failTime    = 15 * time.Second // from the first request that failed to the last that is tried
+	patience    = 15 * time.Second // of a store
 	raceTime    = time.Minute      // how long others may come first
 	firstPause  = 5 * time.Millisecond
 	longPause   = time.Second
@@ -119,7 +119,7 @@ func (s *Store) snapshot(ctx context.Context, keys []string) (snapshot, error) {
 }
 
 // repeat tries until try is done, with a deadline of its own for each try. What failed for
-// a reason that may pass is tried again for failTime, what others were quicker in for raceTime.
+// a reason that may pass is tried again for as long as the store has patience, what others were quicker in for raceTime.
 func (s *Store) repeat(ctx context.Context, try func(context.Context) (done bool, err error)) error {
 	var failing time.Time
 	began, pause := time.Now(), firstPause
@@ -137,7 +137,7 @@ func (s *Store) repeat(ctx context.Context, try func(context.Context) (done bool
 			return s.explain(err)
 		case failing.IsZero():
 			failing = time.Now()
-		case time.Since(failing) > failTime:
+		case time.Since(failing) > s.patience:
 			return s.explain(err)
 		}
 		select {

@@ -2,14 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command bare is what the server is measured against: net/http and crypto/tls with
-// bytes from memory, and nothing else. It speaks HTTP/1.1 at port 8443, as the server
-// does at its own, with the certificate and key in BARE_CERT and BARE_KEY (PEM).
+// bytes from memory, and nothing else. It speaks HTTP/1.1 at BARE_ADDRESS (:8443), as the server
+// does at its own, with the certificate and key in BARE_CERT and BARE_KEY (PEM). At BARE_FILES_ADDRESS,
+// if that is given, it serves the folder BARE_FILES without TLS, with http.FileServer.
 //
 //	GET /apis/GROUP/VERSION            a list of no resources, which makes an APIService available
-//	GET /apis/GROUP/VERSION/…/N/content   N bytes that do not compress, at most 80 MiB
+//	GET /apis/GROUP/VERSION/…/N/content   N bytes that do not compress, at most 80 MiB of them different
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/json"
 	"log"
@@ -31,8 +33,12 @@ func main() {
 	if err != nil {
 		log.Fatalf("BARE_CERT and BARE_KEY: %v", err)
 	}
+	if address := os.Getenv("BARE_FILES_ADDRESS"); address != "" {
+		files := &http.Server{Addr: address, Handler: http.FileServer(http.Dir(os.Getenv("BARE_FILES"))), ReadHeaderTimeout: time.Minute}
+		go func() { log.Fatal(files.ListenAndServe()) }()
+	}
 	server := &http.Server{
-		Addr:              ":8443",
+		Addr:              cmp.Or(os.Getenv("BARE_ADDRESS"), ":8443"),
 		Handler:           newHandler(),
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}},
 		ReadHeaderTimeout: time.Minute,
@@ -54,14 +60,18 @@ func newHandler() http.Handler {
 			return
 		}
 		n, err := strconv.Atoi(path.Base(parent))
-		if err != nil || n < 0 || n > most {
+		if err != nil || n < 0 {
 			http.Error(w, "no such number of bytes", http.StatusNotFound)
 			return
 		}
 		w.Header().Set("Content-Type", "application/gzip")
 		w.Header().Set("Content-Length", strconv.Itoa(n))
-		// A reader that goes away is its own affair.
-		_, _ = w.Write(memory[:n])
+		for ; n > 0; n -= most {
+			// A reader that goes away is its own affair.
+			if _, err := w.Write(memory[:min(n, most)]); err != nil {
+				return
+			}
+		}
 	})
 }
 

@@ -38,8 +38,8 @@ var APIServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", V
 
 // Deploy applies artifacts/deploy as it is, and runs the server as a process in place of the pod that no
 // node is there for: with the token of the same service account. It returns when the API is available through
-// kube-apiserver and the default classes are there.
-func (c *Cluster) Deploy(ctx context.Context) (*Server, error) {
+// kube-apiserver and the default classes are there. args are flags of the server beside its usual ones.
+func (c *Cluster) Deploy(ctx context.Context, args ...string) (*Server, error) {
 	// kubectl keeps what it discovers: nothing that it finds before our API is there is for the tests.
 	home := filepath.Join(c.Dir, "before")
 	// Applied at once a namespace may be too new for what is in it.
@@ -58,6 +58,7 @@ func (c *Cluster) Deploy(ctx context.Context) (*Server, error) {
 		if s, err = c.server(ctx, c.Dir, ServerOptions{Namespace: SystemNamespace, ServiceAccount: ServiceName, Port: ports[0]}); err != nil {
 			return nil, err
 		}
+		s.args = append(s.args, args...)
 		err = s.Start(ctx)
 		return s.Process, err
 	})

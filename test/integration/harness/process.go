@@ -31,14 +31,26 @@ type Process struct {
 	ended chan struct{}
 }
 
+// StartProgram starts a program with these variables added to its environment. Its output is added to logFile.
+// It dies with the test's own process.
+func StartProgram(name, logFile, program string, env []string, args ...string) (*Process, error) {
+	return startWith(name, logFile, program, append(os.Environ(), env...), args...)
+}
+
 // start starts a program, whose output is added to logFile. It dies with the test's own process.
 func start(name, logFile, program string, args ...string) (*Process, error) {
+	return startWith(name, logFile, program, nil, args...)
+}
+
+// startWith starts a program with an environment, that of this process if it is nil.
+func startWith(name, logFile, program string, env []string, args ...string) (*Process, error) {
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	defer log.Close()
 	cmd := exec.Command(program, args...)
+	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -127,6 +139,15 @@ func onPorts(n int, begin func(ports []int) (*Process, error)) (*Process, error)
 			return nil, err
 		}
 	}
+}
+
+// FreePort returns a port of the loopback address on which nobody listens now.
+func FreePort() (int, error) {
+	ports, err := freePorts(1)
+	if err != nil {
+		return 0, err
+	}
+	return ports[0], nil
 }
 
 // freePorts returns ports of the loopback address on which nobody listens.

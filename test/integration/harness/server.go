@@ -47,12 +47,17 @@ func newServer(programs Programs, dir string, port int, args ...string) *Server 
 }
 
 // Start starts a server that was killed, or that has not run yet, and returns when it is ready.
-func (s *Server) Start(ctx context.Context) error {
+func (s *Server) Start(ctx context.Context) error { return s.startUntil(ctx, "/readyz") }
+
+// StartAlive does as Start, and returns as soon as the server is alive.
+func (s *Server) StartAlive(ctx context.Context) error { return s.startUntil(ctx, "/livez") }
+
+func (s *Server) startUntil(ctx context.Context, check string) error {
 	if err := s.Begin(); err != nil {
 		return err
 	}
-	return s.wait(ctx, "it was ready", func(ctx context.Context) error {
-		return probe(ctx, s.URL+"/readyz", &tls.Config{RootCAs: s.authority()})
+	return s.wait(ctx, "it answered "+check, func(ctx context.Context) error {
+		return probe(ctx, s.URL+check, &tls.Config{RootCAs: s.Authority()})
 	})
 }
 
@@ -63,9 +68,9 @@ func (s *Server) Begin() error {
 	return err
 }
 
-// authority trusts what the server's own certificate is signed with. In a cluster that is in a
+// Authority trusts what the server's own certificate is signed with. In a cluster that is in a
 // Secret; here the certificate itself is enough, since it is in the data dir.
-func (s *Server) authority() *x509.CertPool {
+func (s *Server) Authority() *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, name := range []string{"ca.crt", "serving.crt"} {
 		if raw, err := os.ReadFile(filepath.Join(s.Dir, "pki", name)); err == nil {

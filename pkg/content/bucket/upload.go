@@ -1,0 +1,128 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bucket
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"gocloud.dev/blob"
+)
+
+const (
+	// partSize and parts are what one upload keeps in memory: parts of that size under way, and one that fills.
+	partSize = 8 << 20
+	parts    = 2
+
+	// abortTime is how long an upload may take to clean up behind itself.
+	abortTime = 10 * time.Second
+)
+
+var errAborted = errors.New("aborted")
+
+func options() *blob.WriterOptions {
+	return &blob.WriterOptions{ContentType: "application/octet-stream", BufferSize: partSize, MaxConcurrency: parts}
+}
+
+// put stores what a reader gives, and nothing if that ends in an error.
+func (s *Store) put(ctx context.Context, key string, r io.Reader) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	source := &source{r: r}
+	if !s.cloud.endsByError {
+		source.failed = cancel
+	}
+	err := s.bucket.Upload(ctx, key, source, options())
+	if source.err != nil {
+		return source.err
+	}
+	return err
+}
+
+// source remembers the error of a reader.
+type source struct {
+	r      io.Reader
+	err    error
+	failed func(error)
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+		if s.failed != nil {
+			s.failed(err)
+		}
+	}
+	return n, err
+}
+
+// upload is an object on its way. What is written goes to the object store as it comes.
+type upload struct {
+	store  *Store
+	key    string
+	pipe   *io.PipeWriter
+	cancel context.CancelCauseFunc
+	ended  chan struct{}
+	err    error // once it has ended
+}
+
+// startUpload begins an object in tmp. It outlives ctx, and is ended by finish or abort.
+func (s *Store) startUpload(ctx context.Context) *upload {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	r, w := io.Pipe()
+	u := &upload{store: s, key: s.prefix + tmpFolder + newID(), pipe: w, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(u.ended)
+		if err := s.put(ctx, u.key, r); err != nil {
+			u.err = s.explainPut(context.WithoutCancel(ctx), ctx, err)
+		}
+		r.CloseWithError(u.err)
+	}()
+	return u
+}
+
+func (u *upload) write(ctx context.Context, p []byte) (int, error) {
+	stop := context.AfterFunc(ctx, func() { u.cancel(ctx.Err()) })
+	n, err := u.pipe.Write(p)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	return n, err
+}
+
+// finish returns when the object is whole and lasting.
+func (u *upload) finish(ctx context.Context) error {
+	if err := u.pipe.Close(); err != nil {
+		return err
+	}
+	select {
+	case <-u.ended:
+	case <-ctx.Done():
+		u.cancel(ctx.Err())
+		<-u.ended
+		return ctx.Err()
+	}
+	return u.err
+}
+
+// abort ends the upload and removes what there is of it.
+func (u *upload) abort() error {
+	u.pipe.CloseWithError(errAborted)
+	select {
+	case <-u.ended:
+	case <-time.After(abortTime):
+		u.cancel(errAborted)
+		<-u.ended
+	}
+	defer u.cancel(nil)
+	if u.err != nil {
+		return nil // nothing became visible
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), abortTime)
+	defer cancel()
+	return u.store.remove(ctx, u.key)
+}

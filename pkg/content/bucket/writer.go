@@ -1,0 +1,244 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bucket
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/failpoint"
+)
+
+// inMemory is up to how many bytes a writer keeps until it is committed.
+const inMemory = 4 << 20
+
+// writer is one blob on its way.
+type writer struct {
+	ctx      context.Context // of Create; for Write
+	store    *Store
+	hash     hash.Hash
+	size     int64
+	err      error   // of the first Write that failed
+	buffer   []byte  // all bytes, until they are too many
+	upload   *upload // all bytes, when they are
+	finished bool
+}
+
+var _ content.Writer = (*writer)(nil)
+
+func newWriter(ctx context.Context, s *Store) *writer {
+	return &writer{ctx: ctx, store: s, hash: sha256.New()}
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	if w.finished {
+		return 0, content.ErrFinished
+	}
+	if w.err == nil {
+		w.err = w.ctx.Err()
+	}
+	var n int
+	if w.err == nil {
+		n, w.err = w.write(p)
+		w.hash.Write(p[:n])
+		w.size += int64(n)
+	}
+	if w.err != nil {
+		return n, fmt.Errorf("write content: %w", w.err)
+	}
+	return n, nil
+}
+
+func (w *writer) write(p []byte) (int, error) {
+	if most := w.store.cloud.most; most > 0 && w.size+int64(len(p)) > most {
+		return 0, fmt.Errorf("this store takes no content of more than %d bytes", most)
+	}
+	if w.upload == nil && len(w.buffer)+len(p) <= inMemory {
+		w.buffer = append(w.buffer, p...)
+		return len(p), nil
+	}
+	if w.upload == nil {
+		w.upload = w.store.startUpload(w.ctx)
+		if _, err := w.upload.write(w.ctx, w.buffer); err != nil {
+			return 0, err
+		}
+		w.buffer = nil
+	}
+	return w.upload.write(w.ctx, p)
+}
+
+func (w *writer) Size() int64 { return w.size }
+
+func (w *writer) Digest() string {
+	return content.Algorithm + ":" + hex.EncodeToString(w.hash.Sum(nil))
+}
+
+func (w *writer) Commit(ctx context.Context, digest string) error {
+	if w.finished {
+		return fmt.Errorf("commit content %s: %w", digest, content.ErrFinished)
+	}
+	if err := w.commit(ctx, digest); err != nil {
+		return errors.Join(fmt.Errorf("commit content: %w", err), w.Abort())
+	}
+	w.finished = true
+	return nil
+}
+
+func (w *writer) commit(ctx context.Context, digest string) error {
+	if w.err != nil {
+		return w.err
+	}
+	key, err := w.store.key(ctx, blobFolder, digest)
+	if err != nil {
+		return err
+	}
+	if have := w.Digest(); have != digest {
+		return fmt.Errorf("%w: %d bytes are %s, not %s", content.ErrDigestMismatch, w.size, have, digest)
+	}
+	if w.upload == nil {
+		if err := w.store.putBytes(ctx, key, w.buffer); err != nil {
+			return err
+		}
+		failpoint.Hit("bucket/after-put")
+		return nil
+	}
+	if err := w.upload.finish(ctx); err != nil {
+		return err
+	}
+	failpoint.Hit("bucket/after-upload")
+	if err := w.store.copy(ctx, key, w.upload.key, w.size); err != nil {
+		return err
+	}
+	failpoint.Hit("bucket/after-copy")
+	// The blob is there. What cannot be removed now is left to Sweep.
+	_ = w.store.remove(ctx, w.upload.key)
+	return nil
+}
+
+func (w *writer) Abort() error {
+	if w.finished {
+		return nil
+	}
+	w.finished, w.buffer = true, nil
+	if w.upload == nil {
+		return nil
+	}
+	if err := w.upload.abort(); err != nil {
+		return fmt.Errorf("abort content: %w", err)
+	}
+	return nil
+}
+
+// copy has the object store copy an object.
+func (s *Store) copy(ctx context.Context, to, from string, size int64) error {
+	call, cancel := s.patient.copy(ctx, size)
+	defer cancel()
+	if err := s.bucket.Copy(call, to, from, nil); err != nil {
+		return s.explainPut(ctx, call, err)
+	}
+	return nil
+}
+
+// putBytes puts a small object.
+func (s *Store) putBytes(ctx context.Context, key string, text []byte) error {
+	call, cancel := s.patient.transfer(ctx, int64(len(text)))
+	defer cancel()
+	if err := s.bucket.Upload(call, key, bytes.NewReader(text), options()); err != nil {
+		return s.explainPut(ctx, call, err)
+	}
+	return nil
+}
+
+// errSwept is the error of a writer that Sweep took for dead.
+var errSwept = errors.New("the upload took too long and was given up")
+
+// explainPut is explain for a writer, who misses nothing but what it wrote itself.
+func (s *Store) explainPut(ctx, call context.Context, err error) error {
+	if err = s.explain(ctx, call, err); errors.Is(err, content.ErrNotFound) {
+		return errSwept
+	}
+	return err
+}
+
+// PutIndex keeps an index beside a blob.
+func (s *Store) PutIndex(ctx context.Context, digest string, r io.Reader, size int64) error {
+	if err := s.putIndex(ctx, digest, r, size); err != nil {
+		return fmt.Errorf("store index of content %s: %w", digest, err)
+	}
+	return nil
+}
+
+func (s *Store) putIndex(ctx context.Context, digest string, r io.Reader, size int64) error {
+	blobKey, err := s.key(ctx, blobFolder, digest)
+	if err != nil {
+		return err
+	}
+	key, err := s.key(ctx, indexFolder, digest)
+	if err != nil {
+		return err
+	}
+	if _, err := s.head(ctx, blobKey); err != nil {
+		return err
+	}
+	call, cancel := s.patient.transfer(ctx, size)
+	defer cancel()
+	if err := s.put(call, key, &exactly{r: r, rest: size}); err != nil {
+		return s.explainPut(ctx, call, err)
+	}
+	// A blob that was deleted meanwhile has taken the index that was there then, not this one.
+	if _, err := s.head(ctx, blobKey); err != nil {
+		if errors.Is(err, content.ErrNotFound) {
+			return errors.Join(err, s.remove(ctx, key))
+		}
+		return err
+	}
+	return nil
+}
+
+// exactly ends in an error if there are more or fewer bytes.
+type exactly struct {
+	r    io.Reader
+	rest int64
+}
+
+func (e *exactly) Read(p []byte) (int, error) {
+	if e.rest == 0 {
+		p = p[:min(1, len(p))]
+	}
+	n, err := e.r.Read(p[:min(int64(len(p)), max(1, e.rest))])
+	e.rest -= int64(n)
+	switch {
+	case e.rest < 0:
+		return 0, errors.New("there are more bytes than were announced")
+	case errors.Is(err, io.EOF) && e.rest > 0:
+		return n, fmt.Errorf("%d bytes are missing: %w", e.rest, io.ErrUnexpectedEOF)
+	default:
+		return n, err
+	}
+}
+
+// OpenIndex returns a reader as that of a blob.
+func (s *Store) OpenIndex(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error) {
+	key, err := s.key(ctx, indexFolder, digest)
+	if err != nil {
+		return nil, fmt.Errorf("open index: %w", err)
+	}
+	r, err := s.open(ctx, key, offset, length)
+	if err != nil {
+		return nil, fmt.Errorf("open index of content %s: %w", digest, err)
+	}
+	r.fixed = true
+	return r, nil
+}
+
+// newID names what one writer writes.
+func newID() string { return rand.Text() }
