@@ -131,7 +131,7 @@ func TestBucketTakesThePlaceOfEtcd(t *testing.T) {
 	t.Parallel()
 	dirs := overlays(t)
 	for name, want := range map[string]corev1.EnvVar{
-		"ha": {Name: "CONTENT_STORE", Value: "etcd:///"},
+		"ha": {Name: "CONTENT_STORE", Value: "etcd:?capacity=1Gi"},
 		"user's": {Name: "CONTENT_STORE", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "rukpak-content-store"}, Key: "CONTENT_STORE",
 		}}},

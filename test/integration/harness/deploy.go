@@ -40,14 +40,8 @@ var APIServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", V
 // node is there for: with the token of the same service account. It returns when the API is available through
 // kube-apiserver and the default classes are there. args are flags of the server beside its usual ones.
 func (c *Cluster) Deploy(ctx context.Context, args ...string) (*Server, error) {
-	// kubectl keeps what it discovers: nothing that it finds before our API is there is for the tests.
-	home := filepath.Join(c.Dir, "before")
-	// Applied at once a namespace may be too new for what is in it.
-	for _, args := range [][]string{{"-f", "artifacts/deploy/base/namespace.yaml"}, {"-k", "artifacts/deploy"}} {
-		cmd := c.Kubectl(ctx, home, c.Kubeconfig, append([]string{"apply", "--server-side"}, args...)...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("apply artifacts/deploy: %w\n%s", err, out)
-		}
+	if err := c.apply(ctx); err != nil {
+		return nil, err
 	}
 	var s *Server
 	_, err := onPorts(1, func(ports []int) (*Process, error) {
@@ -69,6 +63,20 @@ func (c *Cluster) Deploy(ctx context.Context, args ...string) (*Server, error) {
 		err = errors.Join(err, s.Kill())
 	}
 	return s, err
+}
+
+// apply applies artifacts/deploy.
+func (c *Cluster) apply(ctx context.Context) error {
+	// kubectl keeps what it discovers: nothing that it finds before our API is there is for the tests.
+	home := filepath.Join(c.Dir, "before")
+	// Applied at once a namespace may be too new for what is in it.
+	for _, args := range [][]string{{"-f", "artifacts/deploy/base/namespace.yaml"}, {"-k", "artifacts/deploy"}} {
+		cmd := c.Kubectl(ctx, home, c.Kubeconfig, append([]string{"apply", "--server-side"}, args...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("apply artifacts/deploy: %w\n%s", err, out)
+		}
+	}
+	return nil
 }
 
 // route makes the Service one of type ExternalName, which the aggregator resolves by its name alone, so that it

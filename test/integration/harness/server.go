@@ -31,6 +31,8 @@ type Server struct {
 	program string
 	log     string
 	args    []string
+	// environment is added to that of the tests.
+	environment []string
 }
 
 // newServer chooses where a server listens. Its data and its log are in dir.
@@ -56,15 +58,18 @@ func (s *Server) startUntil(ctx context.Context, check string) error {
 	if err := s.Begin(); err != nil {
 		return err
 	}
-	return s.wait(ctx, "it answered "+check, func(ctx context.Context) error {
-		return probe(ctx, s.URL+check, &tls.Config{RootCAs: s.Authority()})
-	})
+	return s.wait(ctx, "it answered "+check, func(ctx context.Context) error { return s.Probe(ctx, check) })
+}
+
+// Probe asks the server itself for one of its health paths.
+func (s *Server) Probe(ctx context.Context, path string) error {
+	return probe(ctx, s.URL+path, &tls.Config{RootCAs: s.Authority()})
 }
 
 // Begin starts the server and does not wait for it.
 func (s *Server) Begin() error {
 	var err error
-	s.Process, err = start("rukpak-apiserver", s.log, s.program, s.args...)
+	s.Process, err = StartProgram("rukpak-apiserver", s.log, s.program, s.environment, s.args...)
 	return err
 }
 
