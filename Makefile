@@ -60,7 +60,7 @@ unit: s3 ## Run the tests that need nothing but Go
 	$(call gotestsum,failpoints,-tags failpoints,./pkg/content/... ./pkg/failpoint/...)
 
 .PHONY: integration
-integration: kube-binaries ## Run the tests behind a real kube-apiserver (builds it: 15 minutes the first time)
+integration: kube-binaries s3 ## Run the tests behind a real kube-apiserver (builds it: 15 minutes the first time)
 	$(call gotestsum,integration,-count=1 -timeout=30m,./test/integration/...)
 
 .PHONY: e2e

@@ -5,6 +5,8 @@ package integration
 
 import (
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -39,7 +41,7 @@ func restartBundles(t *testing.T) int {
 func countedRegistry(t *testing.T) (host string, requests *atomic.Int64) {
 	t.Helper()
 	requests = &atomic.Int64{}
-	images := registry.New()
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		requests.Add(1)
 		images.ServeHTTP(w, req)

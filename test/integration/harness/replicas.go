@@ -91,6 +91,28 @@ func (r *Replicas) Restart(ctx context.Context, index int) error {
 	return r.Balancer.Ready(ctx, index, true)
 }
 
+// Reconfigure restarts all servers, one after the other, with more flags and variables of the environment. The function that it
+// returns undoes that.
+func (r *Replicas) Reconfigure(ctx context.Context, flags, environment []string) (undo func(context.Context) error, err error) {
+	restart := func(ctx context.Context, change func(*Server)) error {
+		for i, s := range r.Servers {
+			change(s)
+			if err := r.Restart(ctx, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	undo = func(ctx context.Context) error {
+		return restart(ctx, func(s *Server) {
+			s.args, s.environment = s.args[:len(s.args)-len(flags)], s.environment[:len(s.environment)-len(environment)]
+		})
+	}
+	return undo, restart(ctx, func(s *Server) {
+		s.args, s.environment = append(s.args, flags...), append(s.environment, environment...)
+	})
+}
+
 // Stop ends all servers and the balancer.
 func (r *Replicas) Stop() error {
 	var errs []error

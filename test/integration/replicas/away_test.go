@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+	"rukpak.io/apiserver/test/integration/harness"
 )
 
 // soon is how quickly a request has to fail that cannot be served.
@@ -41,9 +42,9 @@ type stored struct {
 	body         []byte
 }
 
-func newStored(t *testing.T, name string, size int) stored {
+func newStored(t *testing.T, class, name string, size int) stored {
 	t.Helper()
-	newBundle(t, name)
+	newBundle(t, class, name)
 	s := stored{name: name}
 	s.body, s.digest = archive(t, 7, size)
 	if _, err := upload(t.Context(), name, s.body); err != nil {
@@ -147,7 +148,7 @@ func unharmed(t *testing.T) func() {
 
 func TestOneMemberOfEtcdIsAway(t *testing.T) {
 	check := unharmed(t)
-	s := newStored(t, "one-away", 1<<20)
+	s := newStored(t, "raw", "one-away", 1<<20)
 	for _, m := range shared.etcd.Members {
 		if err := m.Kill(); err != nil {
 			t.Fatal(err)
@@ -160,63 +161,74 @@ func TestOneMemberOfEtcdIsAway(t *testing.T) {
 	check()
 }
 
+// TestEtcdIsAway takes etcd away in several ways while clients read and write, who have patience. Others get their
+// errors soon.
 func TestEtcdIsAway(t *testing.T) {
 	check := unharmed(t)
-	s := newStored(t, "all-away", 1<<20)
+	idle := resources(t)
+	stop, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l := startLoad(t, stop, "raw")
+	s := newStored(t, "raw", "away", 1<<20)
+	each := func(wire func(*harness.Wire)) func(*testing.T) {
+		return func(*testing.T) {
+			for _, w := range shared.wires {
+				wire(w)
+			}
+		}
+	}
+	for _, fault := range []struct {
+		name      string
+		harm, fix func(*testing.T)
+	}{
+		{"killed", killMembers, startMembers},
+		{"cut off", each((*harness.Wire).Cut), each((*harness.Wire).Mend)},
+		// Each answer takes 5 s, of the store in it too.
+		{"slow", each(func(w *harness.Wire) { w.Slow(5 * time.Second) }), each(func(w *harness.Wire) { w.Slow(0) })},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			reads, writes := l.reads.Load(), l.writes.Load()
+			fault.harm(t)
+			waitUnhealthy(t)
+			s.failsSoon(t)
+			check()
+			fault.fix(t)
+			s.healed(t)
+			check()
+			eventually(t, "clients go on", heals, func(context.Context) error {
+				if l.reads.Load() < reads+readers || l.writes.Load() < writes+writers {
+					return fmt.Errorf("%d downloads and %d uploads ended", l.reads.Load()-reads, l.writes.Load()-writes)
+				}
+				return nil
+			})
+		})
+	}
+	cancel()
+	l.working.Wait()
+	everythingIsThere(t, l.digest)
+	eventually(t, "no leaks", 3*time.Minute, func(context.Context) error { return idle.compare(t) })
+}
+
+func killMembers(t *testing.T) {
 	for _, m := range shared.etcd.Members {
 		if err := m.Kill(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	waitUnhealthy(t)
-	s.failsSoon(t)
-	check()
+}
+
+func startMembers(t *testing.T) {
 	for _, m := range shared.etcd.Members {
 		if err := m.Begin(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.healed(t)
-	check()
-}
-
-func TestWiresToEtcdAreCut(t *testing.T) {
-	check := unharmed(t)
-	s := newStored(t, "cut", 1<<20)
-	for _, w := range shared.wires {
-		w.Cut()
-	}
-	waitUnhealthy(t)
-	s.failsSoon(t)
-	check()
-	for _, w := range shared.wires {
-		w.Mend()
-	}
-	s.healed(t)
-	check()
-}
-
-// TestEtcdIsSlow makes each answer of etcd, and so of the store in it, take 5 s.
-func TestEtcdIsSlow(t *testing.T) {
-	check := unharmed(t)
-	s := newStored(t, "slow", 1<<20)
-	for _, w := range shared.wires {
-		w.Slow(5 * time.Second)
-	}
-	waitUnhealthy(t)
-	s.failsSoon(t)
-	check()
-	for _, w := range shared.wires {
-		w.Slow(0)
-	}
-	s.healed(t)
-	check()
 }
 
 // TestCertificatesOfEtcdAreRenewed renews the certificates under all that use them, of which nothing is restarted.
 func TestCertificatesOfEtcdAreRenewed(t *testing.T) {
 	check := unharmed(t)
-	s := newStored(t, "renewed", 1<<20)
+	s := newStored(t, "raw", "renewed", 1<<20)
 	file := filepath.Join(shared.Dir, "e", "client", "tls.crt")
 	before, err := os.ReadFile(file)
 	if err != nil {
@@ -285,7 +297,7 @@ func TestAnyReplicaTakesTheLead(t *testing.T) {
 			return err
 		})
 		// Reads and writes never needed it.
-		s := newStored(t, "led", 1<<10)
+		s := newStored(t, "raw", "led", 1<<10)
 		if err := shared.Servers[i].Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}

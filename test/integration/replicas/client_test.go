@@ -89,12 +89,12 @@ func digestOf(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// newBundle makes a bundle that waits for an upload, and goes with the test.
-func newBundle(t *testing.T, name string) {
+// newBundle makes a bundle of a class that waits for an upload, and goes with the test.
+func newBundle(t *testing.T, class, name string) {
 	t.Helper()
 	_, err := bundles().Create(t.Context(), &v1alpha1.Bundle{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.BundleSpec{ProvisionerClassName: "raw", Source: v1alpha1.BundleSource{Type: v1alpha1.SourceTypeUpload}},
+		Spec:       v1alpha1.BundleSpec{ProvisionerClassName: class, Source: v1alpha1.BundleSource{Type: v1alpha1.SourceTypeUpload}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func newBundle(t *testing.T, name string) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := bundles().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		if err := bundles().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			t.Error(err)
 		}
 	})

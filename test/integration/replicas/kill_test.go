@@ -99,13 +99,13 @@ func (l *load) write(name string, seed uint64) {
 	}
 }
 
-// startLoad makes bundles and begins to read and to write.
-func startLoad(t *testing.T, ctx context.Context) *load {
+// startLoad makes bundles of a class and begins to read and to write.
+func startLoad(t *testing.T, ctx context.Context, class string) *load {
 	t.Helper()
 	l := &load{t: t, stop: ctx, digest: map[string]string{}}
 	for i := range contents {
 		name := fmt.Sprintf("read-%d", i)
-		newBundle(t, name)
+		newBundle(t, class, name)
 		body, digest := archive(t, uint64(1000+i), contentSize)
 		if _, err := upload(t.Context(), name, body); err != nil {
 			t.Fatal(err)
@@ -119,18 +119,30 @@ func startLoad(t *testing.T, ctx context.Context) *load {
 	}
 	for i := range writers {
 		name := fmt.Sprintf("write-%d", i)
-		newBundle(t, name)
+		newBundle(t, class, name)
 		l.working.Go(func() { l.write(name, uint64(10_000*(i+1))) })
 	}
 	return l
 }
 
-// TestKilledReplicas kills one replica after the other, with kill -9, while clients read and write.
+// TestKilledReplicas kills one replica after the other while clients read and write content in etcd.
 func TestKilledReplicas(t *testing.T) {
+	client, err := shared.etcd.Client(shared.etcd.Endpoints()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	killReplicas(t, "raw", etcdstore.New(client, storePrefix, etcdstore.DefaultCapacity))
+}
+
+// killReplicas kills one replica after the other, with kill -9, while clients read and write bundles of a class, whose
+// content is in a store.
+func killReplicas(t *testing.T, class string, store content.Store) {
+	t.Helper()
 	idle := resources(t)
 	ctx, cancel := context.WithTimeout(t.Context(), duration(t))
 	defer cancel()
-	l := startLoad(t, ctx)
+	l := startLoad(t, ctx, class)
 	kills := 0
 	for ; ctx.Err() == nil; kills++ {
 		// Not ctx: what was killed is started again whatever the time.
@@ -144,7 +156,7 @@ func TestKilledReplicas(t *testing.T) {
 		t.Error("too little happened for this to mean anything")
 	}
 	everythingIsThere(t, l.digest)
-	eventually(t, "no orphans", collectLimit, noOrphans)
+	eventually(t, "no orphans", collectLimit, func(ctx context.Context) error { return noOrphans(ctx, store) })
 	eventually(t, "no leaks", 3*time.Minute, func(context.Context) error { return idle.compare(t) })
 }
 
@@ -170,7 +182,7 @@ func everythingIsThere(t *testing.T, want map[string]string) {
 }
 
 // noOrphans compares what is stored with what bundles name.
-func noOrphans(ctx context.Context) error {
+func noOrphans(ctx context.Context, store content.Store) error {
 	list, err := shared.Rukpak.RukpakV1alpha1().Bundles(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -184,13 +196,8 @@ func noOrphans(ctx context.Context) error {
 			named[c.Digest] = true
 		}
 	}
-	client, err := shared.etcd.Client(shared.etcd.Endpoints()...)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
 	stored := map[string]bool{}
-	err = etcdstore.New(client, storePrefix, etcdstore.DefaultCapacity).Walk(ctx, func(i content.Info) error {
+	err = store.Walk(ctx, func(i content.Info) error {
 		stored[i.Digest] = true
 		return nil
 	})

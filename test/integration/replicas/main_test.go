@@ -87,7 +87,7 @@ func begin(dir string) error {
 		shared.wires = append(shared.wires, wire)
 		urls = append(urls, wire.URL)
 	}
-	flags := append(shared.etcd.Flags(urls...), "--content-store=default=etcd:")
+	flags := append(shared.etcd.Flags(urls...), "--content-store=default=etcd:", "--shutdown-delay-duration=2s")
 	shared.Replicas, err = shared.DeployReplicas(ctx, replicas, flags...)
 	return err
 }
