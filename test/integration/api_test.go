@@ -45,6 +45,7 @@ func TestDiscovery(t *testing.T) {
 			"bundles":            {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"},
 			"bundles/status":     {"get", "patch", "update"},
 			"bundles/content":    {"get", "update"},
+			"bundles/uploads":    {"create", "delete", "get", "patch"},
 			"provisionerclasses": {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"},
 		} {
 			if got := found[name].Verbs; !slices.Equal(slices.Sorted(slices.Values(got)), verbs) {
@@ -75,7 +76,7 @@ func TestOpenAPI(t *testing.T) {
 				if r.code != http.StatusOK {
 					return short(r.body)
 				}
-				for _, want := range []string{"/apis/rukpak.io/v1alpha1/namespaces/{namespace}/bundles/{name}/content", "provisionerClassName"} {
+				for _, want := range []string{"/apis/rukpak.io/v1alpha1/namespaces/{namespace}/bundles/{name}/content", "bundles/{name}/content/{path}", "provisionerClassName"} {
 					if !bytes.Contains(r.body, []byte(want)) {
 						return "no " + want
 					}

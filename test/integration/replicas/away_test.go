@@ -95,7 +95,7 @@ func (s stored) failsSoon(t *testing.T) {
 func (s stored) healed(t *testing.T) {
 	t.Helper()
 	eventually(t, "all is served again", heals, func(ctx context.Context) error {
-		got, _, err := download(ctx, s.name, 64<<20)
+		got, err := download(ctx, s.name, 64<<20)
 		if err == nil && got != s.digest {
 			err = fmt.Errorf("digest %s in place of %s", got, s.digest)
 		}

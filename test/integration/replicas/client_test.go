@@ -118,50 +118,20 @@ func passing(err error) bool {
 	return code >= http.StatusInternalServerError && code != http.StatusInsufficientStorage || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout
 }
 
-// persist tries until it succeeds, fails for good, or got no further for a while. A try says how far it is.
-func persist(ctx context.Context, try func(context.Context) (progress int64, err error)) error {
-	last, since := int64(-1), time.Now()
-	for {
-		progress, err := try(ctx)
-		if err == nil || !passing(err) {
-			return err
-		}
-		if progress != last {
-			last, since = progress, time.Now()
-		}
-		if time.Since(since) > stubborn {
-			return fmt.Errorf("no progress for %v: %w", stubborn, err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
+// download reads the content of a bundle at bytesPerSecond with the clientset, which goes on by itself where it was cut off,
+// and returns the digest of what it got.
+func download(ctx context.Context, name string, bytesPerSecond int) (digest string, err error) {
+	c, err := bundles().GetContent(ctx, name, typed.GetContentOptions{Patience: stubborn})
+	if err != nil {
+		return "", err
 	}
-}
-
-// download reads the content of a bundle at bytesPerSecond, and goes on where it was cut off. It returns the digest of what it
-// got, and how often it had to begin anew or go on.
-func download(ctx context.Context, name string, bytesPerSecond int) (digest string, tries int, err error) {
+	defer c.Close()
 	hash := sha256.New()
-	limit := rate.NewLimiter(rate.Limit(bytesPerSecond), 32<<10)
-	var done int64
-	err = persist(ctx, func(ctx context.Context) (int64, error) {
-		tries++
-		c, err := bundles().GetContent(ctx, name, typed.GetContentOptions{Offset: done, IfDigest: digest})
-		if err != nil {
-			return done, err
-		}
-		defer c.Close()
-		digest = c.Digest
-		n, err := io.Copy(hash, &paced{ctx, c, limit})
-		done += n
-		if err == nil && done != c.Size {
-			err = io.ErrUnexpectedEOF
-		}
-		return done, err
-	})
-	return "sha256:" + hex.EncodeToString(hash.Sum(nil)), tries, err
+	n, err := io.Copy(hash, &paced{ctx, c, rate.NewLimiter(rate.Limit(bytesPerSecond), 32<<10)})
+	if err == nil && n != c.Size {
+		err = io.ErrUnexpectedEOF
+	}
+	return "sha256:" + hex.EncodeToString(hash.Sum(nil)), err
 }
 
 // paced reads no faster than the limit.
@@ -179,12 +149,25 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// upload writes content until it is acknowledged.
+// upload writes content until it is acknowledged, each time from its beginning.
 func upload(ctx context.Context, name string, content []byte) (*v1alpha1.Bundle, error) {
-	var b *v1alpha1.Bundle
-	err := persist(ctx, func(ctx context.Context) (_ int64, err error) {
-		b, err = bundles().PutContent(ctx, name, bytes.NewReader(content), typed.PutContentOptions{})
-		return 0, err
-	})
-	return b, err
+	for since := time.Now(); ; {
+		b, err := bundles().PutContent(ctx, name, bytes.NewReader(content), typed.PutContentOptions{})
+		if err == nil || !passing(err) {
+			return b, err
+		}
+		if time.Since(since) > stubborn {
+			return nil, fmt.Errorf("no success for %v: %w", stubborn, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// uploadInParts writes content with the clientset, which goes on by itself where it broke off.
+func uploadInParts(ctx context.Context, name string, content []byte) (*v1alpha1.Bundle, error) {
+	return bundles().UploadContent(ctx, name, bytes.NewReader(content), int64(len(content)), typed.UploadContentOptions{})
 }
