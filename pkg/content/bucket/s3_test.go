@@ -366,3 +366,28 @@ func TestSweepIndexes(t *testing.T) {
 		}
 	}
 }
+
+// TestCutUpload: a sender that dies in the middle of a request leaves nothing, even where a server takes what
+// came for the whole.
+func TestCutUpload(t *testing.T) {
+	server := s3test.Start(t)
+	server.Setenv(t)
+	u := server.Bucket(t, "there", "")
+	healthy := open(t, u, bucket.Options{})
+	for _, b := range []contenttest.Blob{{Seed: 1, Size: 1 << 20}, {Seed: 2, Size: 5 << 20}, {Seed: 3, Size: 9 << 20}} {
+		s := open(t, u, bucket.Options{Pause: time.Millisecond, Wrap: func(base http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				if req.Method == http.MethodPut && req.ContentLength > 1000 {
+					req.Body = &cut{req.Body, int(req.ContentLength / 2)}
+				}
+				return base.RoundTrip(req)
+			})
+		}})
+		if _, err := b.Put(t.Context(), s); err == nil {
+			t.Errorf("%d bytes of which half arrived were stored", b.Size)
+		}
+		if _, err := healthy.Stat(t.Context(), b.Digest()); !errors.Is(err, content.ErrNotFound) {
+			t.Errorf("of %d bytes half arrived, and then: %v", b.Size, err)
+		}
+	}
+}

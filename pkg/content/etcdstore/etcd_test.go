@@ -136,7 +136,7 @@ func TestDamage(t *testing.T) {
 
 // TestQuota: an etcd without space says so in words that a user understands, and is asked again later.
 func TestQuota(t *testing.T) {
-	client, _ := etcdtest.StartServer(t, 16<<20)
+	client, endpoint := etcdtest.StartServer(t, 16<<20)
 	s := etcdstore.New(client, prefix, etcdstore.DefaultCapacity)
 	kept := contenttest.Blob{Seed: 1, Size: 1000}
 	digest := put(t, s, kept)
@@ -156,6 +156,37 @@ func TestQuota(t *testing.T) {
 	}
 	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, kept.Bytes(t)) {
 		t.Errorf("what was there: %d bytes, %v", len(got), err)
+	}
+	// Deleting still works, and what docs/stores.md tells to do brings all back.
+	if err := s.Delete(t.Context(), digest); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	if chunks, err := client.Get(t.Context(), prefix+"/chunks/", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || chunks.Count > 0 {
+		t.Errorf("%d chunks are left, %v", chunks.Count, err)
+	}
+	compact(t, client)
+	// The client in the process of the server cannot do the next.
+	remote, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remote.Close()
+	if _, err := remote.Defragment(t.Context(), endpoint); err != nil {
+		t.Fatal(err)
+	}
+	alarms, err := remote.AlarmList(t.Context())
+	if err != nil || len(alarms.Alarms) == 0 {
+		t.Fatalf("alarms: %v, %v", alarms, err)
+	}
+	if _, err := remote.AlarmDisarm(t.Context(), (*clientv3.AlarmMember)(alarms.Alarms[0])); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sweep(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, kept)
+	if left := debris(t, client); len(left) > 0 {
+		t.Errorf("debris is left: %q", left)
 	}
 }
 
