@@ -293,6 +293,33 @@ func TestACompletionIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A server ends after the commit, before the session says so. What the upload was conditional on has changed by it.
+func TestAnUploadThatIsCommittedAlready(t *testing.T) {
+	w := newWorld(t)
+	body, digest := archive(t, map[string]string{"a": "1"})
+	path := w.begin("If-None-Match", "*")
+	if a := w.patch(0, path, 0, body, false); a.code != http.StatusNoContent {
+		t.Fatalf("%d %s", a.code, a.body)
+	}
+	before := *w.session(path)
+	if a := w.patch(0, path, len(body), nil, true); a.code != http.StatusCreated {
+		t.Fatalf("%d %s", a.code, a.body)
+	}
+	before.Committing = digest
+	if err := w.sessions.Remove(t.Context(), w.session(path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.sessions.Create(t.Context(), &before); err != nil {
+		t.Fatal(err)
+	}
+	if a := w.patch(1, path, len(body), nil, true); a.code != http.StatusOK || a.header.Get("ETag") != `"`+digest+`"` {
+		t.Errorf("%d %s", a.code, a.body)
+	}
+	if w.session(path).Outcome == nil {
+		t.Error("it has not ended")
+	}
+}
+
 func TestExpiry(t *testing.T) {
 	w := newWorld(t)
 	empty, old, fresh, gone := w.begin(), w.begin(), w.begin(), ""
