@@ -32,7 +32,7 @@ const etcdRetrySeconds = 5
 func failEarly(next http.Handler, etcd Etcd) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := genericapirequest.RequestInfoFrom(req.Context())
-		if !ok || !info.IsResourceRequest || info.Verb == "watch" {
+		if !ok || !info.IsResourceRequest || info.Verb == "watch" && info.Subresource == "" {
 			next.ServeHTTP(w, req)
 			return
 		}

@@ -35,10 +35,11 @@ func TestFailEarly(t *testing.T) {
 		trouble error
 		refused bool
 	}{
-		"an object":                     {info: object},
-		"an object, while etcd is away": {info: object, trouble: errors.New("no leader"), refused: true},
-		"discovery, while etcd is away": {info: &genericapirequest.RequestInfo{Path: "/apis"}, trouble: errors.New("no leader")},
-		"who knows, while etcd is away": {trouble: errors.New("no leader")},
+		"an object":                                {info: object},
+		"an object, while etcd is away":            {info: object, trouble: errors.New("no leader"), refused: true},
+		"content below watch/, while etcd is away": {info: &genericapirequest.RequestInfo{IsResourceRequest: true, APIGroup: "rukpak.io", APIVersion: "v1alpha1", Resource: "bundles", Subresource: "content", Verb: "watch"}, trouble: errors.New("no leader"), refused: true},
+		"discovery, while etcd is away":            {info: &genericapirequest.RequestInfo{Path: "/apis"}, trouble: errors.New("no leader")},
+		"who knows, while etcd is away":            {trouble: errors.New("no leader")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			served := false

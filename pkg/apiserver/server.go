@@ -48,6 +48,9 @@ func Describe(config *genericapiserver.Config) {
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIV3Config.Info.Title = Name
 	config.OpenAPIV3Config.Info.Version = v1alpha1.SchemeGroupVersion.Version
+	// What is not served is not described.
+	config.OpenAPIConfig.IgnorePrefixes = append(config.OpenAPIConfig.IgnorePrefixes, watchPrefix)
+	config.OpenAPIV3Config.IgnorePrefixes = append(config.OpenAPIV3Config.IgnorePrefixes, watchPrefix)
 	// Content takes as long as the client's line is slow.
 	config.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("content", "uploads"))
 }
@@ -67,6 +70,7 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, extra content.Co
 	}
 	config.Authorization.Authorizer = both
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
+		handler = serveWatchPrefix(handler)
 		if etcd != nil {
 			handler = failEarly(handler, etcd)
 		}

@@ -60,6 +60,8 @@ type Options struct {
 	ServiceName, Namespace string
 	// APIAudiences are the audiences that tokens may have, beside the API server's own.
 	APIAudiences []string
+	// Certificates are the flags of the authorities.
+	Certificates CertificateOptions
 	// Unpack are the flags of the reconciler.
 	Unpack UnpackOptions
 	// Stores are where content is kept, each NAME=URL.
@@ -68,6 +70,8 @@ type Options struct {
 	Collect CollectOptions
 	// UploadExpiry is how long an upload in parts is kept that does not go on.
 	UploadExpiry time.Duration
+	// Transfers are the flags of reading content.
+	Transfers TransferOptions
 
 	storeURLs storeURLs // from Stores
 }
@@ -115,9 +119,11 @@ func NewOptions() *Options {
 		ServiceName:  "rukpak-apiserver",
 		Namespace:    defaultNamespace(),
 		APIAudiences: []string{"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"},
+		Certificates: newCertificateOptions(),
 		Unpack: UnpackOptions{
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
 		},
+		Transfers:    defaultTransferOptions(),
 		Collect:      CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
 		UploadExpiry: 24 * time.Hour,
 	}
@@ -139,6 +145,8 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.StringVar(&o.Namespace, "service-namespace", o.Namespace, "Namespace of the Service, and of the Secret that holds the server's own authority. Defaults to POD_NAMESPACE from the environment.")
 	fs.StringSliceVar(&o.APIAudiences, "api-audiences", o.APIAudiences, "Audiences that tokens may have when they come straight to this server, beside "+v1alpha1.TokenAudience+": those of the cluster's API server.")
 
+	o.Certificates.addFlags(sets.FlagSet("certificates"))
+
 	fs = sets.FlagSet("unpack")
 	fs.StringVar(&o.Unpack.Image, "unpack-image", o.Unpack.Image, "Image of unpack pods: that of this server. Required in a cluster.")
 	fs.BoolVar(&o.Unpack.AllowDirect, "allow-direct", o.Unpack.AllowDirect, "Let classes use the mode Direct, in which this server pulls images itself, without credentials. Always on when standalone.")
@@ -153,6 +161,8 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.Collect.Interval, "content-gc-interval", o.Collect.Interval, "Pause between two searches for content that nobody refers to.")
 	fs.DurationVar(&o.Collect.Grace, "content-gc-grace", o.Collect.Grace, "How long content that nobody refers to is kept. Longer than any transfer.")
 	fs.DurationVar(&o.UploadExpiry, "upload-expiry", o.UploadExpiry, "How long an upload in parts is kept that does not go on.")
+
+	o.Transfers.addFlags(sets.FlagSet("transfers"))
 
 	o.Recommended.Etcd.AddFlags(sets.FlagSet("etcd"))
 	o.Recommended.SecureServing.AddFlags(sets.FlagSet("secure serving"))
@@ -208,6 +218,7 @@ func (o *Options) Validate() error {
 	errs = append(errs, o.Recommended.Admission.Validate()...)
 	errs = append(errs, o.Recommended.Traces.Validate()...)
 	errs = append(errs, o.ServerRun.Validate()...)
+	errs = append(errs, o.Certificates.validate(o.Recommended.SecureServing.ServerCert.CertKey.CertFile))
 	if !o.Standalone && o.Unpack.Image == "" {
 		errs = append(errs, errors.New("--unpack-image is required, unless --standalone"))
 	}
@@ -222,6 +233,7 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s: %v is not positive", flag, d))
 		}
 	}
+	errs = append(errs, o.Transfers.validate()...)
 	stores, err := parseStores(o.Stores, o.DataDir)
 	if err != nil {
 		errs = append(errs, err)

@@ -36,11 +36,13 @@ type Cluster struct {
 
 	certificates *certificates
 	processes    []*Process
+	flags        []string // of kube-apiserver
 }
 
-// StartCluster starts a control plane in dir, which has to be there. It serves when the function returns.
-func StartCluster(ctx context.Context, programs Programs, dir string) (*Cluster, error) {
-	c := &Cluster{Programs: programs, Dir: dir, Kubeconfig: filepath.Join(dir, "kubeconfig")}
+// StartCluster starts a control plane in dir, which has to be there. It serves when the function returns. The flags
+// are added to those of kube-apiserver.
+func StartCluster(ctx context.Context, programs Programs, dir string, flags ...string) (*Cluster, error) {
+	c := &Cluster{Programs: programs, Dir: dir, Kubeconfig: filepath.Join(dir, "kubeconfig"), flags: flags}
 	if err := c.startAll(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
@@ -86,16 +88,17 @@ func (c *Cluster) log(name string) string { return filepath.Join(c.Dir, name+".l
 func (c *Cluster) startAPIServer(ctx context.Context, etcd string) (*Process, error) {
 	pki := c.certificates.path
 	return onPorts(1, func(ports []int) (*Process, error) {
-		p, err := start("kube-apiserver", c.log("kube-apiserver"), c.path("kube-apiserver"),
-			"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]),
+		p, err := start("kube-apiserver", c.log("kube-apiserver"), c.path("kube-apiserver"), append([]string{
+			"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]),
 			"--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=RBAC",
-			"--client-ca-file="+pki("ca.crt"), "--tls-cert-file="+pki("apiserver.crt"), "--tls-private-key-file="+pki("apiserver.key"),
+			"--client-ca-file=" + pki("ca.crt"), "--tls-cert-file=" + pki("apiserver.crt"), "--tls-private-key-file=" + pki("apiserver.key"),
 			"--service-account-issuer=https://kubernetes.default.svc",
-			"--service-account-key-file="+pki("sa.crt"), "--service-account-signing-key-file="+pki("sa.key"),
-			"--requestheader-client-ca-file="+pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+			"--service-account-key-file=" + pki("sa.crt"), "--service-account-signing-key-file=" + pki("sa.key"),
+			"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
 			"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
 			"--requestheader-username-headers=X-Remote-User",
-			"--proxy-client-cert-file="+pki("front-proxy-client.crt"), "--proxy-client-key-file="+pki("front-proxy-client.key"))
+			"--proxy-client-cert-file=" + pki("front-proxy-client.crt"), "--proxy-client-key-file=" + pki("front-proxy-client.key"),
+		}, c.flags...)...)
 		if err != nil {
 			return nil, err
 		}

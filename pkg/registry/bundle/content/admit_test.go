@@ -26,8 +26,10 @@ func TestWritesAtTheSameTimeAreBounded(t *testing.T) {
 		w.do(http.MethodPut, "app", body)
 		w.do(http.MethodPut, "app", []byte("no tar"))
 	}
-	for range maxUploads {
-		w.rest.uploads <- struct{}{}
+	for _, namespace := range []string{"team", "another"} {
+		if _, err := w.rest.uploads.take(t.Context(), namespace); err != nil {
+			t.Fatal(err)
+		}
 	}
 	got := w.do(http.MethodPut, "app", body)
 	if s := got.status(t); got.code != http.StatusTooManyRequests || s.Details.RetryAfterSeconds < 1 {

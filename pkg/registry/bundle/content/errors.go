@@ -91,6 +91,17 @@ func preconditionFailed(b *rukpak.Bundle, message string) error {
 	return status(b, http.StatusPreconditionFailed, "PreconditionFailed", message)
 }
 
+// refusedByHTTP is an answer of net/http to the conditions or the range of a request, in the form of the API.
+func refusedByHTTP(b *rukpak.Bundle, c *rukpak.ContentStatus, code int) error {
+	switch code {
+	case http.StatusPreconditionFailed:
+		return preconditionFailed(b, "the content is "+c.Digest)
+	case http.StatusRequestedRangeNotSatisfiable:
+		return status(b, int32(code), "RangeNotSatisfiable", fmt.Sprintf("header Range: there is no such part of the %d bytes of the content", c.Size))
+	}
+	return status(b, int32(code), metav1.StatusReasonUnknown, http.StatusText(code))
+}
+
 // brokenOff says that the body ended before the archive did. Nothing is wrong with the content for all that is
 // known, so it is no 400: the same request may succeed (RFC 9110, section 15.5.9).
 func brokenOff(b *rukpak.Bundle, body *pacedReader) error {

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -41,6 +42,10 @@ const (
 
 // get answers GET and HEAD: RFC 9110 with ranges and conditions, RFC 9530 for the digest.
 func (r *REST) get(ctx context.Context, name string, o *rukpak.BundleContentOptions, w http.ResponseWriter, req *http.Request, responder rest.Responder) {
+	if asksInside(o) {
+		r.inside(ctx, name, o, w, req, responder)
+		return
+	}
 	b, c, blob, err := r.find(ctx, name, o)
 	if err != nil {
 		responder.Error(err)
@@ -48,25 +53,35 @@ func (r *REST) get(ctx context.Context, name string, o *rukpak.BundleContentOpti
 	}
 	defer blob.close()
 
-	h := w.Header()
+	out := newSender(ctx, w)
+	if req.Method == http.MethodGet {
+		out.whole = func() *check { return r.seals.check(c.Digest, c.Size) }
+	}
+	err = r.serve(out, req, c, blob)
+	audit.AddAuditAnnotations(ctx, auditBundle, string(b.UID), auditDigest, c.Digest, auditBytes, strconv.FormatInt(out.written, 10))
+	readBytes.Add(float64(out.written))
+	switch {
+	case errors.Is(err, errDamaged):
+		r.damaged(ctx, b, c, blob.store, out, responder, err)
+	case err != nil:
+		klog.FromContext(ctx).V(4).Info("Content was not sent whole", "bundle", klog.KObj(b), "err", err)
+		out.abort(responder, unavailable("send the content", b, err))
+	case out.dropped:
+		out.answer(responder, refusedByHTTP(b, c, out.code))
+	}
+}
+
+// serve sends a content, or the part of it that is asked for. The error says what has gone wrong since the answer
+// was begun.
+func (r *REST) serve(out *sender, req *http.Request, c *rukpak.ContentStatus, blob io.ReadSeeker) error {
+	h := out.Header()
 	h.Set("Content-Type", c.MediaType)
 	h.Set("ETag", etag(c.Digest))
 	h.Set("Repr-Digest", reprDigest(c.Digest))
-	if strings.Count(req.Header.Get("Range"), ",") >= maxRanges {
-		// A server may ignore ranges that are made to cost it more than the whole (RFC 9110, section 14.2).
-		req.Header.Del("Range")
-	}
-	out := newPacedWriter(w)
+	tidyRange(req.Header)
 	http.ServeContent(out, req, "", c.UpdateTime.Time, blob)
-	if err := out.finish(); err != nil {
-		klog.FromContext(ctx).V(4).Info("Reader of content went away", "bundle", klog.KObj(b), "err", err)
-	}
-	audit.AddAuditAnnotations(ctx, auditBundle, string(b.UID), auditDigest, c.Digest, auditBytes, strconv.FormatInt(out.written, 10))
-	readBytes.Add(float64(out.written))
+	return out.finish()
 }
-
-// maxRanges is how many ranges of one request are answered as such.
-const maxRanges = 16
 
 // lookupTimeout bounds the look-ups before content is sent. The request itself has no deadline: it takes as long
 // as the client's line is slow.

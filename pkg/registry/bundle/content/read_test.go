@@ -59,6 +59,13 @@ func TestRead(t *testing.T) {
 		"the rest":              {path: "app", headers: []string{"Range", "bytes=4-"}, code: 206, body: string(bytes2[4:])},
 		"an end":                {path: "app", headers: []string{"Range", "bytes=-5"}, code: 206, body: string(bytes2[size-5:])},
 		"beyond the end":        {path: "app", headers: []string{"Range", fmt.Sprintf("bytes=%d-", size)}, code: 416, header: map[string]string{"Content-Range": fmt.Sprintf("bytes */%d", size)}},
+		"no bytes at the end":   {path: "app", headers: []string{"Range", "bytes=-0"}, code: 416, header: map[string]string{"Content-Range": fmt.Sprintf("bytes */%d", size)}},
+		"some and no bytes":     {path: "app", headers: []string{"Range", "bytes=0-3,-0"}, code: 206, body: string(bytes2[:4])},
+		"another unit":          {path: "app", headers: []string{"Range", "entries=0-3"}, code: 200, body: string(bytes2)},
+		"a unit in capitals":    {path: "app", headers: []string{"Range", "Bytes=0-3"}, code: 206, body: string(bytes2[:4])},
+		"no unit":               {path: "app", headers: []string{"Range", "0-3"}, code: 200, body: string(bytes2)},
+		"a range twice":         {path: "app", headers: []string{"Range", "bytes=0-3", "Range", "bytes=5-6"}, code: 200, body: string(bytes2)},
+		"too many ranges":       {path: "app", headers: []string{"Range", "bytes=0-0" + strings.Repeat(",0-0", maxRanges)}, code: 200, body: string(bytes2)},
 		"if none match":         {path: "app", headers: []string{"If-None-Match", tag}, code: 304, header: map[string]string{"ETag": tag}},
 		"if none match another": {path: "app", headers: []string{"If-None-Match", etag(old.Digest)}, code: 200},
 		"if match":              {path: "app", headers: []string{"If-Match", tag}, code: 200},
@@ -81,6 +88,11 @@ func TestRead(t *testing.T) {
 			for key, want := range test.header {
 				if got.header.Get(key) != want {
 					t.Errorf("%s: got %q, want %q", key, got.header.Get(key), want)
+				}
+			}
+			if test.code >= 400 {
+				if s := got.status(t); int(s.Code) != test.code || got.header.Get("ETag")+got.header.Get("Repr-Digest")+got.header.Get("Last-Modified") != "" {
+					t.Errorf("the Status is %+v, the header %v", s, got.header)
 				}
 			}
 			head := w.do(http.MethodHead, test.path, nil, test.headers...)
@@ -275,11 +287,11 @@ func TestSeekBeforeTheStart(t *testing.T) {
 	}
 }
 
-// A large content goes through several steps of the buffer, whole.
+// A large content goes through several chunks, whole.
 func TestReadOfManySteps(t *testing.T) {
 	w := newWorld(t)
 	w.addUpload("app")
-	noise := make([]byte, 3*bufferSize)
+	noise := make([]byte, 5*chunkSize)
 	for i, x := 0, uint32(1); i < len(noise); i++ {
 		x ^= x << 13
 		x ^= x >> 17
@@ -287,7 +299,7 @@ func TestReadOfManySteps(t *testing.T) {
 		noise[i] = byte(x)
 	}
 	want, _ := w.put("app", string(noise))
-	if len(want) < 2*bufferSize {
+	if len(want) < 4*chunkSize {
 		t.Fatalf("only %d bytes", len(want))
 	}
 	if got := w.do(http.MethodGet, "app", nil); !bytes.Equal(got.body, want) {

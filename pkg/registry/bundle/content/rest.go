@@ -61,6 +61,8 @@ type Config struct {
 	CommitTimeout time.Duration
 	// PlaceTimeout is how long a write waits for others to end.
 	PlaceTimeout time.Duration
+	// MaxReaders and MaxReadersPerUser bound the reads that run at the same time; 0 means any number.
+	MaxReaders, MaxReadersPerUser int
 	// Released is called when content may have become that of nobody.
 	Released func()
 	Now      func() time.Time
@@ -71,7 +73,12 @@ type REST struct {
 	Config
 	storeNames []string
 	// uploads and attempts bound the writes that run at the same time.
-	uploads, attempts chan struct{}
+	uploads, attempts *places
+	readers           *readerLimits
+	seals             *seals
+	indexes           *indexes
+	// rereads are the digests whose blobs are read a second time now.
+	rereads sync.Map
 	// commits are locks for the commits of one bundle, by its UID.
 	commits [commitLocks]sync.Mutex
 }
@@ -106,7 +113,11 @@ var (
 
 // NewREST returns the subresource.
 func NewREST(config Config) *REST {
-	r := &REST{Config: config, uploads: make(chan struct{}, maxUploads), attempts: make(chan struct{}, maxAttempts)}
+	r := &REST{
+		Config: config, uploads: newPlaces(maxUploads), attempts: newPlaces(maxAttempts),
+		readers: newReaderLimits(config.MaxReaders, config.MaxReadersPerUser), seals: newSeals(),
+	}
+	r.indexes = newIndexes(config.Scratch)
 	for name := range config.Stores {
 		r.storeNames = append(r.storeNames, name)
 	}
@@ -120,9 +131,9 @@ func (*REST) New() runtime.Object { return &rukpak.BundleContentOptions{} }
 // Destroy does nothing: what the subresource works with belongs to others.
 func (*REST) Destroy() {}
 
-// NewConnectOptions returns the query parameters. Nothing follows the subresource in the path.
+// NewConnectOptions returns the query parameters, and the path of what is read of the content.
 func (*REST) NewConnectOptions() (runtime.Object, bool, string) {
-	return &rukpak.BundleContentOptions{}, false, ""
+	return &rukpak.BundleContentOptions{}, true, "path"
 }
 
 // ConnectMethods are the methods that content knows. The verbs that they need are get and update.
@@ -146,10 +157,20 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := genericapirequest.WithNamespace(req.Context(), namespace)
 		if req.Method == http.MethodPut {
+			if asksInside(o) {
+				refuseInside(w, responder)
+				return
+			}
 			r.put(ctx, name, o, w, req, responder)
 			return
 		}
-		r.get(ctx, name, o, w, req, responder)
+		reading, leave, err := r.readers.enter(ctx)
+		if err != nil {
+			responder.Error(err)
+			return
+		}
+		defer leave()
+		r.get(reading, name, o, w, req, responder)
 	}), nil
 }
 

@@ -14,15 +14,8 @@ import (
 	"rukpak.io/apiserver/pkg/content"
 )
 
-const (
-	// bufferSize is how much goes from the store to a client in one step. Larger steps
-	// than the 32 KiB of io.Copy mean fewer system calls and TLS records in a row.
-	bufferSize = 256 << 10
-	// stallTimeout is how long a peer may take none of a step, or send nothing.
-	stallTimeout = 60 * time.Second
-)
-
-var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+// stallTimeout is how long a peer may send nothing.
+const stallTimeout = 60 * time.Second
 
 // blob reads stored bytes. It opens them where it is read, so that a HEAD opens nothing and a range opens
 // just that; it gives net/http what it needs to serve ranges.
@@ -94,50 +87,6 @@ func (b *blob) release() {
 		_ = b.open.Close()
 		b.open = nil
 	}
-}
-
-// pacedWriter writes a response in large steps, each of which has to make progress in time: a
-// client that stops reading does not hold the connection, but one that is merely slow does.
-type pacedWriter struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	written int64
-	err     error
-}
-
-var _ io.ReaderFrom = &pacedWriter{}
-
-func newPacedWriter(w http.ResponseWriter) *pacedWriter {
-	return &pacedWriter{ResponseWriter: w, control: http.NewResponseController(w)}
-}
-
-func (p *pacedWriter) Write(b []byte) (int, error) {
-	// Where deadlines are not supported the write is simply not bounded.
-	_ = p.control.SetWriteDeadline(time.Now().Add(stallTimeout))
-	n, err := p.ResponseWriter.Write(b)
-	p.written += int64(n)
-	if err != nil {
-		p.err = err
-	}
-	return n, err
-}
-
-// ReadFrom copies from r, with a buffer of its own.
-func (p *pacedWriter) ReadFrom(r io.Reader) (int64, error) {
-	buffer := buffers.Get().(*[bufferSize]byte)
-	defer buffers.Put(buffer)
-	// The struct hides this method from io.CopyBuffer, which would call it again.
-	n, err := io.CopyBuffer(struct{ io.Writer }{p}, struct{ io.Reader }{r}, buffer[:])
-	if err != nil {
-		p.err = err
-	}
-	return n, err
-}
-
-// finish lifts the deadline, for the next request on the connection, and returns what went wrong.
-func (p *pacedWriter) finish() error {
-	_ = p.control.SetWriteDeadline(time.Time{})
-	return p.err
 }
 
 // pacedReader reads a request's body, each read of which has to make progress in time. It remembers the error

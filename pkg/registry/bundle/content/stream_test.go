@@ -6,76 +6,10 @@ package content
 import (
 	"errors"
 	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
 )
-
-// connection is a ResponseWriter that remembers what is done to it.
-type connection struct {
-	steps                       []int
-	readDeadline, writeDeadline time.Time
-	bounded                     bool // each step had a deadline
-	err                         error
-}
-
-func (c *connection) Header() http.Header { return http.Header{} }
-func (c *connection) WriteHeader(int)     {}
-func (c *connection) Write(p []byte) (int, error) {
-	if c.err != nil {
-		return 0, c.err
-	}
-	c.bounded = (c.bounded || len(c.steps) == 0) && !c.writeDeadline.IsZero()
-	c.steps = append(c.steps, len(p))
-	return len(p), nil
-}
-func (c *connection) SetReadDeadline(t time.Time) error  { c.readDeadline = t; return nil }
-func (c *connection) SetWriteDeadline(t time.Time) error { c.writeDeadline = t; return nil }
-
-func TestPacedWriter(t *testing.T) {
-	c := &connection{}
-	w := newPacedWriter(c)
-	const size = 2*bufferSize + 7
-	n, err := io.Copy(w, io.LimitReader(zeros{}, size))
-	if n != size || err != nil || w.written != size {
-		t.Fatalf("%d bytes of %d, counted %d: %v", n, size, w.written, err)
-	}
-	if len(c.steps) != 3 || c.steps[0] != bufferSize || c.steps[2] != 7 {
-		t.Errorf("steps are %v", c.steps)
-	}
-	if !c.bounded {
-		t.Error("a step had no deadline")
-	}
-	if err := w.finish(); err != nil || !c.writeDeadline.IsZero() {
-		t.Errorf("finish: %v, deadline %v", err, c.writeDeadline)
-	}
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
-func TestPacedWriterRemembersWhatWentWrong(t *testing.T) {
-	gone := errors.New("gone")
-	for name, test := range map[string]struct {
-		peer   error
-		source io.Reader
-	}{
-		"the reader went away": {peer: gone, source: strings.NewReader("x")},
-		"the store failed":     {source: io.MultiReader(strings.NewReader("x"), broken{gone})},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newPacedWriter(&connection{err: test.peer})
-			if _, err := io.Copy(w, test.source); !errors.Is(err, gone) {
-				t.Errorf("copy: %v", err)
-			}
-			if err := w.finish(); !errors.Is(err, gone) {
-				t.Errorf("finish: %v", err)
-			}
-		})
-	}
-}
 
 type broken struct{ err error }
 

@@ -43,7 +43,7 @@ import (
 
 // world is the subresource behind a real HTTP server, over a real store of files; what etcd holds is in memory.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	rest    *REST
 	bundles *memoryBundles
 	classes memoryClasses
@@ -55,7 +55,9 @@ type world struct {
 	served  chan struct{} // one for each request that has been answered
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldOf(t) }
+
+func newWorldOf(t testing.TB) *world {
 	t.Helper()
 	dir := t.TempDir()
 	store, err := filesystem.Open(dir)
@@ -88,13 +90,25 @@ func newWorld(t *testing.T) *world {
 
 // serve does what the generic server does around a Connecter.
 func (w *world) serve(rw http.ResponseWriter, req *http.Request) {
-	defer func() { w.served <- struct{}{} }()
+	defer func() {
+		select {
+		case w.served <- struct{}{}:
+		default: // nobody counts
+		}
+	}()
 	ctx := genericapirequest.WithNamespace(req.Context(), "team")
 	if w.caller != nil {
 		ctx = genericapirequest.WithUser(ctx, w.caller)
 	}
-	options := &rukpak.BundleContentOptions{Digest: req.URL.Query().Get("digest"), Attempt: req.URL.Query().Get("attempt")}
-	handler, err := w.rest.Connect(ctx, strings.TrimPrefix(req.URL.Path, "/"), options, responder{rw})
+	query := req.URL.Query()
+	options := &rukpak.BundleContentOptions{
+		Digest: query.Get("digest"), Attempt: query.Get("attempt"), Format: query.Get("format"), Recursive: query.Get("recursive") == "true",
+	}
+	name, inside, ok := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
+	if ok {
+		options.Path = "/" + inside
+	}
+	handler, err := w.rest.Connect(ctx, name, options, responder{rw})
 	if err != nil {
 		w.t.Error(err)
 		return
@@ -127,7 +141,7 @@ type answer struct {
 }
 
 // status decodes the body of an error.
-func (a answer) status(t *testing.T) metav1.Status {
+func (a answer) status(t testing.TB) metav1.Status {
 	t.Helper()
 	var s metav1.Status
 	if err := json.Unmarshal(a.body, &s); err != nil {
@@ -137,7 +151,7 @@ func (a answer) status(t *testing.T) metav1.Status {
 }
 
 // cause returns the type of the first cause of an error, and the field that it names.
-func (a answer) cause(t *testing.T) (kind, field string) {
+func (a answer) cause(t testing.TB) (kind, field string) {
 	t.Helper()
 	if s := a.status(t); s.Details != nil && len(s.Details.Causes) > 0 {
 		return string(s.Details.Causes[0].Type), s.Details.Causes[0].Field
@@ -338,8 +352,43 @@ func (m *memoryReferences) Remove(_ context.Context, ref reference.Ref) error {
 // faultyStore fails where it is told to.
 type faultyStore struct {
 	content.Store
-	create, write, commit, stat error
-	room                        func() error
+	create, write, commit, stat, delete error
+	open, index, putIndex               error
+	room                                func() error
+	// opened, if set, stands in front of what is read.
+	opened func(io.ReadCloser) io.ReadCloser
+}
+
+func (f *faultyStore) Open(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error) {
+	if f.open != nil {
+		return nil, f.open
+	}
+	r, err := f.Store.Open(ctx, digest, offset, length)
+	if err == nil && f.opened != nil {
+		r = f.opened(r)
+	}
+	return r, err
+}
+
+func (f *faultyStore) Delete(ctx context.Context, digest string) error {
+	if f.delete != nil {
+		return f.delete
+	}
+	return f.Store.Delete(ctx, digest)
+}
+
+func (f *faultyStore) OpenIndex(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error) {
+	if f.index != nil {
+		return nil, f.index
+	}
+	return f.Store.OpenIndex(ctx, digest, offset, length)
+}
+
+func (f *faultyStore) PutIndex(ctx context.Context, digest string, r io.Reader, size int64) error {
+	if f.putIndex != nil {
+		return f.putIndex
+	}
+	return f.Store.PutIndex(ctx, digest, r, size)
 }
 
 func (f *faultyStore) Room(ctx context.Context) error {
@@ -384,7 +433,7 @@ func (f *faultyWriter) Commit(ctx context.Context, digest string) error {
 }
 
 // archive is a tar of files, sorted by name.
-func archive(t *testing.T, files map[string]string) []byte {
+func archive(t testing.TB, files map[string]string) []byte {
 	t.Helper()
 	var headers []tar.Header
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -394,7 +443,7 @@ func archive(t *testing.T, files map[string]string) []byte {
 }
 
 // rawArchive is a tar of entries; the content of a file is its Linkname.
-func rawArchive(t *testing.T, headers ...tar.Header) []byte {
+func rawArchive(t testing.TB, headers ...tar.Header) []byte {
 	t.Helper()
 	var buffer bytes.Buffer
 	w := tar.NewWriter(&buffer)
@@ -418,7 +467,7 @@ func rawArchive(t *testing.T, headers ...tar.Header) []byte {
 }
 
 // canonical is the archive that the server makes of a tar.
-func canonical(t *testing.T, in []byte) ([]byte, tarball.Summary) {
+func canonical(t testing.TB, in []byte) ([]byte, tarball.Summary) {
 	t.Helper()
 	var out bytes.Buffer
 	summary, err := tarball.Canonicalize(t.Context(), &out, bytes.NewReader(in), tarball.Options{Scratch: t.TempDir()})

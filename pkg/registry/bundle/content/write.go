@@ -74,11 +74,14 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 			klog.FromContext(ctx).Error(err, "Cannot drop an upload that came to nothing", "bundle", klog.KObj(b))
 		}
 	}()
+	indexing := r.indexes.newIndexingWriter(ctx, store, writer)
+	defer indexing.drop(ctx)
 	in := &roomyReader{from: body, room: func() error { return store.Room(ctx) }}
-	summary, err := r.receive(ctx, b, g, req, body, in, &storeWriter{Writer: writer}, limits, check)
+	summary, err := r.receive(ctx, b, g, req, body, in, &storeWriter{Writer: indexing}, indexing.indexer(), limits, check)
 	if err != nil {
 		return nil, 0, err
 	}
+	indexing.summary = summary
 	if t.committing != nil {
 		if err := t.committing(ctx, summary.Digest); err != nil {
 			return nil, 0, err
@@ -87,7 +90,7 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 	failpoint.Hit("content/after-upload")
 	defer r.lockCommit(b.UID)()
 	ref := reference.Ref{Store: class.Store, Digest: summary.Digest, BundleUID: string(b.UID)}
-	return r.commit(ctx, b, class, g, ref, writer, summary)
+	return r.commit(ctx, b, class, g, ref, indexing, summary)
 }
 
 // admit takes a place among the writes that may run at the same time, if there is one, and room in the store.
@@ -101,19 +104,18 @@ func (r *REST) admit(ctx context.Context, b *rukpak.Bundle, g *grant, store cont
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.PlaceTimeout)
 	defer cancel()
-	select {
-	case places <- struct{}{}:
-		return func() { <-places }, nil
-	case <-ctx.Done():
+	done, err = places.take(ctx, b.Namespace)
+	if err != nil {
 		return nil, apierrors.NewTooManyRequests("as many writes of content as the server takes at the same time are under way", busyRetrySeconds)
 	}
+	return done, nil
 }
 
 // busyRetrySeconds is when to try again after the server was busy.
 const busyRetrySeconds = 2
 
 // receive streams the body into the store, and checks every byte of it on the way.
-func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *http.Request, body *pacedReader, in io.Reader, writer *storeWriter, limits tarball.Limits, check provisioner.Check) (tarball.Summary, error) {
+func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *http.Request, body *pacedReader, in io.Reader, writer *storeWriter, index tarball.Indexer, limits tarball.Limits, check provisioner.Check) (tarball.Summary, error) {
 	var (
 		field   string
 		expect  []byte
@@ -128,10 +130,11 @@ func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *htt
 		sum = sha256.New()
 		in = io.TeeReader(in, sum)
 	}
+	options := tarball.Options{Limits: limits, Scratch: r.Scratch, Visit: check.Visit, Index: index, Digest: writer.Digest}
 	if g.canonical {
-		summary, err = tarball.Verify(ctx, io.TeeReader(in, writer), limits, check.Visit)
+		summary, err = tarball.VerifyIndexed(ctx, io.TeeReader(in, writer), options)
 	} else {
-		summary, err = tarball.Canonicalize(ctx, writer, in, tarball.Options{Limits: limits, Scratch: r.Scratch, Visit: check.Visit})
+		summary, err = tarball.Canonicalize(ctx, writer, in, options)
 	}
 	switch {
 	case body.err != nil:
@@ -271,9 +274,12 @@ func newCheck(class *rukpak.ProvisionerClass, builtIn bool) (provisioner.Check, 
 
 // checkHeaders refuses what can be seen to be wrong before a byte of the body is read.
 func checkHeaders(b *rukpak.Bundle, req *http.Request, limits tarball.Limits) error {
-	if e := req.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return status(b, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
-			fmt.Sprintf("header Content-Encoding: %q is not supported: a compressed archive is sent as such, without a coding", e))
+	// There may be several codings, in one field or in several (RFC 9110, section 8.4).
+	for coding := range strings.SplitSeq(strings.Join(req.Header.Values("Content-Encoding"), ","), ",") {
+		if coding = strings.TrimSpace(coding); coding != "" && !strings.EqualFold(coding, "identity") {
+			return status(b, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+				fmt.Sprintf("header Content-Encoding: %q is not supported: a compressed archive is sent as such, without a coding", coding))
+		}
 	}
 	if req.Header.Get("Content-Range") != "" {
 		return badRequest("header Content-Range: a part of the content cannot be written (RFC 9110, section 14.5)")

@@ -5,17 +5,15 @@ package v1alpha1
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
+	"iter"
 	"mime"
 	"net/http"
 	"strconv"
-	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,12 +21,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content/listing"
 )
 
 // BundleExpansion reads and writes the content of bundles, which is a stream of bytes and no object.
 type BundleExpansion interface {
-	// GetContent opens the content of a bundle. Nothing is read ahead; the caller closes it. An error of
-	// the API is one of k8s.io/apimachinery/pkg/api/errors; IsConflict means that there is no content (yet).
+	// GetContent opens the content of a bundle. Nothing is read ahead; the caller closes it, and ctx lasts as long as
+	// the reading. What breaks off, and what the server cannot answer now, is asked for again. An error of the API is one
+	// of k8s.io/apimachinery/pkg/api/errors; IsConflict means that there is no content (yet).
 	GetContent(ctx context.Context, name string, opts GetContentOptions) (*Content, error)
 	// PutContent makes body, a tar or tar.gz, the content of a bundle, and returns the bundle as it is then.
 	// Body is streamed, and read once: a request that fails is not repeated.
@@ -36,6 +36,11 @@ type BundleExpansion interface {
 	// UploadContent makes size bytes, a tar or tar.gz, the content of a bundle, and returns the bundle as it is then. They are
 	// sent in several requests, each of which may fail: it goes on where the server is, until it is done.
 	UploadContent(ctx context.Context, name string, content io.ReaderAt, size int64, opts UploadContentOptions) (*v1alpha1.Bundle, error)
+	// GetFile opens one file of a bundle's content; it costs what the file costs, however large the bundle is.
+	// IsNotFound means that there is no such bundle or no such file.
+	GetFile(ctx context.Context, name, path string, opts GetFileOptions) (*Content, error)
+	// ListFiles goes through the entries of a directory of a bundle's content; "" is its root.
+	ListFiles(ctx context.Context, name, path string, opts ListFilesOptions) iter.Seq2[listing.Entry, error]
 }
 
 // GetContentOptions choose what is read.
@@ -47,6 +52,12 @@ type GetContentOptions struct {
 	// IfDigest, with an Offset, is the digest of the content that the bytes before Offset came from.
 	// Other content is an error, IsPreconditionFailed.
 	IfDigest string
+	// BelowWatch reads below the path prefix watch/, where kube-apiserver does not end a request after a minute and
+	// counts no seat for it. It takes the verb watch on bundles/content in place of get.
+	BelowWatch bool
+	// Patience is how long the read goes on trying without getting a byte further. 0 means two minutes, a
+	// negative one that nothing is tried again.
+	Patience time.Duration
 }
 
 // PutContentOptions guard a write.
@@ -66,101 +77,6 @@ var ErrDigestMismatch = errors.New("content does not have the digest that the se
 func IsPreconditionFailed(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusPreconditionFailed
-}
-
-// Content is content that is being read.
-type Content struct {
-	// Digest is that of the whole content, "sha256:" and 64 hexadecimal digits.
-	Digest string
-	// Size is the number of bytes of the whole content.
-	Size int64
-	// Offset and Length are the part that is read.
-	Offset, Length int64
-	// MediaType is that of the whole content.
-	MediaType string
-
-	body io.ReadCloser
-	hash hash.Hash // nil where a part is read
-}
-
-// NewContent makes a Content, for fakes: a part of one with this digest and size. It is not verified.
-func NewContent(digest string, size, offset, length int64, body io.ReadCloser) *Content {
-	return &Content{Digest: digest, Size: size, Offset: offset, Length: length, MediaType: "application/gzip", body: body}
-}
-
-// Read reads on. Content that is read whole ends with io.EOF only if it has the digest.
-func (c *Content) Read(p []byte) (int, error) {
-	n, err := c.body.Read(p)
-	if c.hash == nil {
-		return n, err
-	}
-	c.hash.Write(p[:n])
-	if err == io.EOF {
-		if got := "sha256:" + hex.EncodeToString(c.hash.Sum(nil)); got != c.Digest {
-			return n, fmt.Errorf("%w: %s, not %s", ErrDigestMismatch, got, c.Digest)
-		}
-	}
-	return n, err
-}
-
-// Close ends the reading.
-func (c *Content) Close() error { return c.body.Close() }
-
-// GetContent opens the content of a bundle.
-func (c *bundles) GetContent(ctx context.Context, name string, opts GetContentOptions) (*Content, error) {
-	if opts.Offset < 0 || opts.Length < 0 {
-		return nil, fmt.Errorf("content of bundle %q: offset %d and length %d must not be negative", name, opts.Offset, opts.Length)
-	}
-	request := c.GetClient().Get().Namespace(c.GetNamespace()).Resource("bundles").Name(name).SubResource("content")
-	if opts.Digest != "" {
-		request = request.Param("digest", opts.Digest)
-	}
-	header := http.Header{"Accept": {"application/gzip, application/json;q=0.1"}}
-	part := opts.Offset > 0 || opts.Length > 0
-	if part {
-		end := ""
-		if opts.Length > 0 {
-			end = strconv.FormatInt(opts.Offset+opts.Length-1, 10)
-		}
-		header.Set("Range", fmt.Sprintf("bytes=%d-%s", opts.Offset, end))
-	}
-	if opts.IfDigest != "" {
-		header.Set("If-Match", strconv.Quote(opts.IfDigest))
-	}
-	response, err := c.roundTrip(ctx, request, http.MethodGet, nil, header, name)
-	if err != nil {
-		return nil, err
-	}
-	content, err := newContent(response, part)
-	if err != nil {
-		// The response is of no use, whatever its end is.
-		_ = response.Body.Close()
-		return nil, fmt.Errorf("content of bundle %q: %w", name, err)
-	}
-	return content, nil
-}
-
-// newContent reads the head of a response: RFC 9110, sections 8.8.3 and 14.4.
-func newContent(response *http.Response, part bool) (*Content, error) {
-	digest, err := strconv.Unquote(response.Header.Get("ETag"))
-	if err != nil || !strings.HasPrefix(digest, "sha256:") {
-		return nil, fmt.Errorf("the response has no digest for an ETag: %q", response.Header.Get("ETag"))
-	}
-	c := &Content{Digest: digest, MediaType: response.Header.Get("Content-Type"), body: response.Body, Size: response.ContentLength, Length: response.ContentLength}
-	if response.StatusCode != http.StatusPartialContent {
-		if part {
-			return nil, fmt.Errorf("the response has the status %d in place of a part", response.StatusCode)
-		}
-		c.hash = sha256.New()
-		return c, nil
-	}
-	var last int64
-	value := response.Header.Get("Content-Range")
-	if _, err := fmt.Sscanf(value, "bytes %d-%d/%d", &c.Offset, &last, &c.Size); err != nil {
-		return nil, fmt.Errorf("the response has a Content-Range that is none: %q", value)
-	}
-	c.Length = last - c.Offset + 1
-	return c, nil
 }
 
 // PutContent makes body the content of a bundle.

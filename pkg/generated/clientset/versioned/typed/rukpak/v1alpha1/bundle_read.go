@@ -1,0 +1,284 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// readPatience is how long a read goes on trying without getting a byte further, unless its options say so: a
+	// server that is alone is away for less when it is replaced.
+	readPatience = 2 * time.Minute
+	// readStall is how long a read may wait for the next byte until the request is given up and made anew.
+	readStall     = time.Minute
+	readMinPause  = 100 * time.Millisecond
+	readMaxPause  = 5 * time.Second
+	maxRetryDelay = 30 * time.Second
+)
+
+// errReadStalled is why a request that brings nothing is given up.
+var errReadStalled = errors.New("nothing has come for a minute")
+
+// Content is content that is being read. It belongs to one goroutine.
+type Content struct {
+	// Digest is that of the whole content, "sha256:" and 64 hexadecimal digits.
+	Digest string
+	// Size is the number of bytes of the whole content.
+	Size int64
+	// Offset and Length are the part that is read.
+	Offset, Length int64
+	// MediaType is that of the whole content.
+	MediaType string
+
+	body io.ReadCloser
+	hash hash.Hash // nil where a part is read
+	read int64     // how many bytes of the part
+
+	// resume asks for the part from an offset on. nil where that cannot be done.
+	resume func(ctx context.Context, offset, length int64) (*Content, error)
+	ctx    context.Context
+	// patience is how long resume is tried without a byte in between.
+	patience time.Duration
+	// stalled ends the request of body.
+	stalled context.CancelCauseFunc
+}
+
+// NewContent makes a Content, for fakes: a part of one with this digest and size. It is not verified, and not resumed.
+func NewContent(digest string, size, offset, length int64, body io.ReadCloser) *Content {
+	return &Content{Digest: digest, Size: size, Offset: offset, Length: length, MediaType: "application/gzip", body: body}
+}
+
+// Read reads on. Content that is read whole ends with io.EOF only if it has the digest. A connection that breaks, a
+// server that goes away and a request that kube-apiserver ends after a minute are not seen: the rest is asked for, of
+// the same content even if the bundle has another by now, until the patience of the options is over without a byte.
+func (c *Content) Read(p []byte) (int, error) {
+	for {
+		n, err := c.readBody(p)
+		c.read += int64(n)
+		if c.hash != nil {
+			// A hash takes everything.
+			_, _ = c.hash.Write(p[:n])
+		}
+		switch {
+		case err == nil, n > 0 && c.resume != nil:
+			// With bytes in hand what went wrong can wait for the next call, which meets it again.
+			return n, nil
+		case c.resume == nil:
+			return n, c.end(err)
+		case c.read == c.Length:
+			return n, c.end(io.EOF)
+		}
+		if err := c.reopen(err); err != nil {
+			return n, err
+		}
+	}
+}
+
+// end checks the digest where content was read whole.
+func (c *Content) end(err error) error {
+	if c.hash == nil || err != io.EOF {
+		return err
+	}
+	if got := "sha256:" + hex.EncodeToString(c.hash.Sum(nil)); got != c.Digest {
+		return fmt.Errorf("%w: %s, not %s", ErrDigestMismatch, got, c.Digest)
+	}
+	return err
+}
+
+// readBody reads from the request that is under way, and ends that if nothing comes.
+func (c *Content) readBody(p []byte) (int, error) {
+	if c.stalled != nil {
+		defer time.AfterFunc(readStall, func() { c.stalled(errReadStalled) }).Stop()
+	}
+	return c.body.Read(p)
+}
+
+// Close ends the reading.
+func (c *Content) Close() error {
+	if c.stalled != nil {
+		defer c.stalled(nil)
+	}
+	return c.body.Close()
+}
+
+// reopen asks for what has not been read yet, because of an error.
+func (c *Content) reopen(cause error) error {
+	// The response is of no use any more, whatever its end is.
+	_ = c.Close()
+	if c.read > c.Length {
+		return fmt.Errorf("more than the %d bytes that were promised came", c.Length)
+	}
+	next, err := untilItPasses(c.ctx, c.patience, cause, func(ctx context.Context) (*Content, error) {
+		return c.resume(ctx, c.Offset+c.read, c.Length-c.read)
+	})
+	if err != nil {
+		return fmt.Errorf("after %d of %d bytes: %w", c.read, c.Length, err)
+	}
+	if next.Digest != c.Digest || next.Offset != c.Offset+c.read || next.Length != c.Length-c.read {
+		_ = next.Close()
+		return fmt.Errorf("after %d of %d bytes the server went on with %d bytes at %d of %s", c.read, c.Length, next.Length, next.Offset, next.Digest)
+	}
+	c.body, c.stalled = next.body, next.stalled
+	return nil
+}
+
+// untilItPasses tries again what may succeed then, with growing pauses, until patience is over or ctx is. A cause is
+// an error that there was already.
+func untilItPasses(ctx context.Context, patience time.Duration, cause error, try func(context.Context) (*Content, error)) (*Content, error) {
+	began, pause := time.Now(), readMinPause
+	for {
+		if cause != nil {
+			wait := max(pause/2+rand.N(pause/2), askedDelay(cause))
+			if ctx.Err() != nil || time.Since(began)+wait > patience {
+				return nil, cause
+			}
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return nil, fmt.Errorf("%w (%w)", context.Cause(ctx), cause)
+			}
+			pause = min(2*pause, readMaxPause)
+		}
+		content, err := try(ctx)
+		if err == nil || !mayPass(err) {
+			return content, err
+		}
+		cause = err
+	}
+}
+
+// mayPass reports whether the same request could succeed later: there was no answer, or one that says so.
+func mayPass(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		code := status.Status().Code
+		return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError && code != http.StatusNotImplemented
+	}
+	var (
+		transport   *url.Error
+		certificate *tls.CertificateVerificationError
+	)
+	return errors.As(err, &transport) && !errors.As(err, &certificate)
+}
+
+// askedDelay is how long an error asks to wait, within reason.
+func askedDelay(err error) time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return min(time.Duration(seconds)*time.Second, maxRetryDelay)
+}
+
+// GetContent opens the content of a bundle.
+func (c *bundles) GetContent(ctx context.Context, name string, opts GetContentOptions) (*Content, error) {
+	if opts.Offset < 0 || opts.Length < 0 {
+		return nil, fmt.Errorf("content of bundle %q: offset %d and length %d must not be negative", name, opts.Offset, opts.Length)
+	}
+	patience := opts.Patience
+	if patience == 0 {
+		patience = readPatience
+	}
+	content, err := untilItPasses(ctx, patience, nil, func(ctx context.Context) (*Content, error) {
+		return c.openContent(ctx, name, opts, "")
+	})
+	if err != nil {
+		return nil, err
+	}
+	content.ctx, content.patience = ctx, patience
+	content.resume = func(ctx context.Context, offset, length int64) (*Content, error) {
+		return c.openContent(ctx, name, GetContentOptions{Digest: content.Digest, Offset: offset, Length: length, BelowWatch: opts.BelowWatch}, content.Digest)
+	}
+	return content, nil
+}
+
+// openContent makes one request. ifRange is the digest that a part has to be of.
+func (c *bundles) openContent(ctx context.Context, name string, opts GetContentOptions, ifRange string) (*Content, error) {
+	request := c.GetClient().Get()
+	if opts.BelowWatch {
+		request = request.Prefix("watch")
+	}
+	request = request.Namespace(c.GetNamespace()).Resource("bundles").Name(name).SubResource("content")
+	if opts.Digest != "" {
+		request = request.Param("digest", opts.Digest)
+	}
+	return c.openPart(ctx, request, "application/gzip, application/json;q=0.1", opts, ifRange, name)
+}
+
+// openPart makes one request for all or a part of something.
+func (c *bundles) openPart(ctx context.Context, request *rest.Request, accept string, opts GetContentOptions, ifRange, name string) (*Content, error) {
+	header := http.Header{"Accept": {accept}}
+	part := opts.Offset > 0 || opts.Length > 0
+	if part {
+		end := ""
+		if opts.Length > 0 {
+			end = strconv.FormatInt(opts.Offset+opts.Length-1, 10)
+		}
+		header.Set("Range", fmt.Sprintf("bytes=%d-%s", opts.Offset, end))
+	}
+	if opts.IfDigest != "" {
+		header.Set("If-Match", strconv.Quote(opts.IfDigest))
+	}
+	if ifRange != "" {
+		header.Set("If-Range", strconv.Quote(ifRange))
+	}
+	ctx, stalled := context.WithCancelCause(ctx)
+	waiting := time.AfterFunc(readStall, func() { stalled(errReadStalled) })
+	response, err := c.roundTrip(ctx, request, http.MethodGet, nil, header, name)
+	waiting.Stop()
+	if err != nil {
+		stalled(nil)
+		return nil, err
+	}
+	content, err := newContent(response, part)
+	if err != nil {
+		// The response is of no use, whatever its end is.
+		_ = response.Body.Close()
+		stalled(nil)
+		return nil, fmt.Errorf("content of bundle %q: %w", name, err)
+	}
+	content.stalled = stalled
+	return content, nil
+}
+
+// newContent reads the head of a response: RFC 9110, sections 8.8.3 and 14.4.
+func newContent(response *http.Response, part bool) (*Content, error) {
+	digest, err := strconv.Unquote(response.Header.Get("ETag"))
+	if err != nil || len(digest) != len("sha256:")+2*sha256.Size || digest[:len("sha256:")] != "sha256:" {
+		return nil, fmt.Errorf("the response has no digest for an ETag: %q", response.Header.Get("ETag"))
+	}
+	c := &Content{Digest: digest, MediaType: response.Header.Get("Content-Type"), body: response.Body, Size: response.ContentLength, Length: response.ContentLength}
+	if response.StatusCode != http.StatusPartialContent {
+		if part {
+			return nil, fmt.Errorf("the response has the status %d in place of a part", response.StatusCode)
+		}
+		if c.Size < 0 {
+			return nil, errors.New("the response has no length")
+		}
+		c.hash = sha256.New()
+		return c, nil
+	}
+	var last int64
+	value := response.Header.Get("Content-Range")
+	if _, err := fmt.Sscanf(value, "bytes %d-%d/%d", &c.Offset, &last, &c.Size); err != nil {
+		return nil, fmt.Errorf("the response has a Content-Range that is none: %q", value)
+	}
+	c.Length = last - c.Offset + 1
+	return c, nil
+}

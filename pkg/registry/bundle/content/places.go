@@ -1,0 +1,87 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"context"
+	"sync"
+)
+
+// places bound how many writes run at the same time, and share them out among namespaces: the last one that is free
+// is for a namespace that has none, and one that becomes free goes to the namespace that has least, of those that
+// wait; among equals, to the one that waits longest.
+type places struct {
+	mu      sync.Mutex
+	free    int
+	most    int
+	held    map[string]int
+	waiting []*waiter // in the order in which they came
+}
+
+type waiter struct {
+	namespace string
+	admitted  chan struct{}
+}
+
+func newPlaces(n int) *places { return &places{free: n, most: n, held: map[string]int{}} }
+
+// take waits for a place until ctx ends. The function that it returns gives it back.
+func (p *places) take(ctx context.Context, namespace string) (release func(), err error) {
+	w := &waiter{namespace, make(chan struct{})}
+	p.mu.Lock()
+	p.waiting = append(p.waiting, w)
+	p.admit()
+	p.mu.Unlock()
+	select {
+	case <-w.admitted:
+	case <-ctx.Done():
+		if p.leave(w) {
+			return nil, context.Cause(ctx)
+		}
+	}
+	return sync.OnceFunc(func() { p.release(namespace) }), nil
+}
+
+// leave takes a waiter out, and reports whether it was still waiting.
+func (p *places) leave(w *waiter) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.waiting {
+		if p.waiting[i] == w {
+			p.waiting = append(p.waiting[:i], p.waiting[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+func (p *places) release(namespace string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free++
+	if p.held[namespace]--; p.held[namespace] == 0 {
+		delete(p.held, namespace)
+	}
+	p.admit()
+}
+
+// admit gives places away for as long as there is one, and somebody who may have it.
+func (p *places) admit() {
+	for p.free > 0 {
+		next := -1
+		for i, w := range p.waiting {
+			if next < 0 || p.held[w.namespace] < p.held[p.waiting[next].namespace] {
+				next = i
+			}
+		}
+		if next < 0 || p.free == 1 && p.most > 1 && p.held[p.waiting[next].namespace] > 0 {
+			return
+		}
+		w := p.waiting[next]
+		p.waiting = append(p.waiting[:next], p.waiting[next+1:]...)
+		p.free--
+		p.held[w.namespace]++
+		close(w.admitted)
+	}
+}

@@ -1,0 +1,89 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// queue takes places, each in a goroutine of its own, and remembers who got one in which order.
+type queue struct {
+	*places
+	got      []string
+	releases map[string][]func()
+}
+
+func (q *queue) join(t *testing.T, namespaces ...string) {
+	for _, namespace := range namespaces {
+		go func() {
+			release, err := q.take(t.Context(), namespace)
+			if err == nil {
+				q.got = append(q.got, namespace)
+				q.releases[namespace] = append(q.releases[namespace], release)
+			}
+		}()
+		synctest.Wait()
+	}
+}
+
+func (q *queue) leave(namespace string) {
+	release := q.releases[namespace][0]
+	q.releases[namespace] = q.releases[namespace][1:]
+	release()
+	release() // once is enough
+	synctest.Wait()
+}
+
+func TestPlacesAreSharedAmongNamespaces(t *testing.T) {
+	for name, test := range map[string]struct {
+		places int
+		join   []string
+		leave  []string
+		want   []string
+	}{
+		"the last one is for another namespace": {places: 2, join: []string{"a", "a", "b"}, want: []string{"a", "b"}},
+		"which comes later":                     {places: 3, join: []string{"a", "a", "a", "a", "b"}, want: []string{"a", "a", "b"}},
+		"a single one is for anybody":           {places: 1, join: []string{"a", "a"}, leave: []string{"a"}, want: []string{"a", "a"}},
+		"one that has least is next":            {places: 5, join: []string{"a", "a", "a", "a", "b", "a", "b"}, leave: []string{"a", "a"}, want: []string{"a", "a", "a", "a", "b", "b"}},
+		"and of equals the one that came first": {places: 2, join: []string{"a", "b", "c", "d"}, leave: []string{"a", "b"}, want: []string{"a", "b", "c", "d"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &queue{places: newPlaces(test.places), releases: map[string][]func(){}}
+				q.join(t, test.join...)
+				for _, namespace := range test.leave {
+					q.leave(namespace)
+				}
+				if !slices.Equal(q.got, test.want) {
+					t.Errorf("got places: %v, want %v", q.got, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestWhoWaitsForAPlaceMayGiveUp(t *testing.T) {
+	p := newPlaces(1)
+	release, err := p.take(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.take(ctx, "b"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	release()
+	if release, err = p.take(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if p.free != 1 || len(p.held) != 0 || len(p.waiting) != 0 {
+		t.Errorf("%d free, held %v, %d waiting", p.free, p.held, len(p.waiting))
+	}
+}

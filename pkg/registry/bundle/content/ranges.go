@@ -1,0 +1,43 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+const (
+	// maxRanges is how many ranges of one request are answered as such.
+	maxRanges = 16
+	rangeUnit = "bytes"
+	// nothing is a range after the end of everything. No content has so many bytes.
+	nothing = rangeUnit + "=9223372036854775806-"
+)
+
+// tidyRange makes net/http answer a Range as RFC 9110 says where it would not: a unit that is not known is ignored
+// (section 14.2), the known one is known in any case of its letters (section 14.1), a suffix of no bytes selects
+// nothing (section 14.1.2), and so many ranges that they would cost more than the whole are not answered as such.
+func tidyRange(h http.Header) {
+	values := h.Values("Range")
+	if len(values) == 0 {
+		return
+	}
+	unit, set, ok := strings.Cut(values[0], "=")
+	ranges := strings.Split(set, ",")
+	if !ok || len(values) > 1 || !strings.EqualFold(strings.TrimSpace(unit), rangeUnit) || len(ranges) > maxRanges {
+		h.Del("Range")
+		return
+	}
+	ranges = slices.DeleteFunc(ranges, func(r string) bool {
+		suffix, ok := strings.CutPrefix(strings.TrimSpace(r), "-")
+		return ok && suffix != "" && strings.Trim(suffix, "0") == ""
+	})
+	if len(ranges) == 0 {
+		h.Set("Range", nothing)
+		return
+	}
+	h.Set("Range", rangeUnit+"="+strings.Join(ranges, ","))
+}

@@ -1,0 +1,194 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	clientset "rukpak.io/apiserver/pkg/generated/clientset/versioned"
+	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+	"rukpak.io/apiserver/test/integration/harness"
+)
+
+const (
+	// linkBytesVariable is the size of the content that goes over a slow line, in place of linkBytes.
+	linkBytesVariable = "RUKPAK_LINK_BYTES"
+	// linkTimeoutVariable is kube-apiserver's --request-timeout meanwhile, in place of linkTimeout.
+	linkTimeoutVariable = "RUKPAK_LINK_TIMEOUT"
+	linkBytes           = 48 << 20
+	linkTimeout         = "4s"
+	// linkRate is that of the line, in bytes a second.
+	linkRate = 5_000_000
+)
+
+// A line carries so many bytes a second to the client, whichever connections they come on.
+type line struct {
+	rate  float64
+	mu    sync.Mutex
+	until time.Time // when the line is free
+}
+
+// pass returns once the line has carried n bytes.
+func (l *line) pass(n int) {
+	l.mu.Lock()
+	now := time.Now()
+	// Timers are late, which a line makes up for.
+	if late := now.Add(-50 * time.Millisecond); l.until.Before(late) {
+		l.until = late
+	}
+	l.until = l.until.Add(time.Duration(float64(n) / l.rate * float64(time.Second)))
+	wait := l.until.Sub(now)
+	l.mu.Unlock()
+	if wait > 0 {
+		<-time.After(wait)
+	}
+}
+
+func (l *line) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &lineConn{conn, l}, nil
+}
+
+type lineConn struct {
+	net.Conn
+	line *line
+}
+
+func (c *lineConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p[:min(len(p), 16<<10)])
+	c.line.pass(n)
+	return n, err
+}
+
+// counted counts requests.
+type counted struct {
+	http.RoundTripper
+	n atomic.Int64
+}
+
+func (c *counted) RoundTrip(req *http.Request) (*http.Response, error) {
+	c.n.Add(1)
+	return c.RoundTripper.RoundTrip(req)
+}
+
+// Content that takes longer than kube-apiserver lets a request last comes whole: in several requests, and below watch/
+// in one.
+func TestContentComesWholeOverASlowLine(t *testing.T) {
+	size, err := strconv.Atoi(orElse(os.Getenv(linkBytesVariable), strconv.Itoa(linkBytes)))
+	if err != nil {
+		t.Fatalf("%s: %v", linkBytesVariable, err)
+	}
+	c := startCluster(t, "--request-timeout="+orElse(os.Getenv(linkTimeoutVariable), linkTimeout))
+	archive := canonical(t, noise("data", 31, size))
+	must(c.Rukpak.RukpakV1alpha1().Bundles("default").Create(t.Context(), uploadBundle("app", "raw"), metav1.CreateOptions{}))(t)
+	must(c.straight(t).RukpakV1alpha1().Bundles("default").PutContent(t.Context(), "app", bytes.NewReader(archive), typed.PutContentOptions{}))(t)
+
+	for _, test := range []struct {
+		name  string
+		opts  typed.GetContentOptions
+		right func(requests int64) bool
+	}{
+		{"resumed", typed.GetContentOptions{}, func(n int64) bool { return n > 1 }},
+		{"below watch", typed.GetContentOptions{BelowWatch: true}, func(n int64) bool { return n == 1 }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			requests := &counted{}
+			config := rest.CopyConfig(c.Config)
+			config.Dial = (&line{rate: linkRate}).dial
+			config.Wrap(func(rt http.RoundTripper) http.RoundTripper { requests.RoundTripper = rt; return requests })
+			began := time.Now()
+			content := must(must(clientset.NewForConfig(config))(t).RukpakV1alpha1().Bundles("default").GetContent(t.Context(), "app", test.opts))(t)
+			defer content.Close()
+			// The reader ends with EOF only if the digest is right.
+			if n, err := io.Copy(io.Discard, content); err != nil || n != int64(len(archive)) || content.Digest != digestOf(archive) {
+				t.Fatalf("%d of %d bytes: %v", n, len(archive), err)
+			}
+			took := time.Since(began)
+			t.Logf("%d bytes in %v, %.1f MB/s, requests: %d", len(archive), took.Round(time.Millisecond), float64(len(archive))/1e6/took.Seconds(), requests.n.Load())
+			if !test.right(requests.n.Load()) {
+				t.Errorf("it took %d requests", requests.n.Load())
+			}
+		})
+	}
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// cluster is a control plane of a test's own, with a server.
+type cluster struct {
+	*harness.Cluster
+	server *harness.Server
+}
+
+// startCluster starts one, whose kube-apiserver has these flags.
+func startCluster(t *testing.T, flags ...string) cluster {
+	t.Helper()
+	dir := must(harness.MakeDir())(t)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	c := cluster{Cluster: must(harness.StartCluster(ctx, shared.Programs, dir, flags...))(t)}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c.server = must(c.Deploy(ctx))(t)
+	t.Cleanup(func() {
+		if err := c.server.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// straight is an administrator's client of the server itself.
+func (c cluster) straight(t *testing.T) clientset.Interface {
+	t.Helper()
+	account := must(c.Kube.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{GenerateName: "admin-"}}, metav1.CreateOptions{}))(t)
+	must(c.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: account.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: account.Name, Namespace: "default"}},
+	}, metav1.CreateOptions{}))(t)
+	token := must(c.Kube.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))(t).Status.Token
+	service := must(must(dynamic.NewForConfig(c.Config))(t).Resource(harness.APIServices).Get(t.Context(), harness.APIServiceName, metav1.GetOptions{}))(t)
+	encoded, _, _ := unstructured.NestedString(service.Object, "spec", "caBundle")
+	config := &rest.Config{Host: fmt.Sprintf("https://localhost:%d", c.server.Port), BearerToken: token}
+	config.CAData = must(base64.StdEncoding.DecodeString(encoded))(t)
+	client := must(clientset.NewForConfig(config))(t)
+	eventually(t, "the grant of an administrator", func() string {
+		_, err := client.RukpakV1alpha1().Bundles("default").List(t.Context(), metav1.ListOptions{})
+		return problem(err)
+	})
+	return client
+}
