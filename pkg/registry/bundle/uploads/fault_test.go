@@ -76,6 +76,18 @@ func TestTheBeginningOfABrokenPartIsKept(t *testing.T) {
 	}
 }
 
+// A request that is refused for its head is heard out, so that its client is not left with a broken connection.
+func TestARefusalIsHeard(t *testing.T) {
+	w := newWorld(t)
+	path := w.begin()
+	body := strings.Repeat("x", 8<<20)
+	for range 5 {
+		if a := w.patch(0, path, 7, []byte(body), false); a.code != http.StatusConflict || a.offset(t) != 0 {
+			t.Fatalf("%d %s", a.code, a.body)
+		}
+	}
+}
+
 // A client that has lost its connection comes again before the server knows.
 func TestAClientThatComesAgainEndsItsOwnRequest(t *testing.T) {
 	client := etcdtest.Start(t)

@@ -33,14 +33,14 @@ type BundleExpansion interface {
 	// PutContent makes body, a tar or tar.gz, the content of a bundle, and returns the bundle as it is then.
 	// Body is streamed, and read once: a request that fails is not repeated.
 	PutContent(ctx context.Context, name string, body io.Reader, opts PutContentOptions) (*v1alpha1.Bundle, error)
-	// UploadContent makes size bytes, a tar or tar.gz, the content of a bundle, and returns the bundle as it is then. They are
-	// sent in several requests, each of which may fail: it goes on where the server is, until it is done.
-	UploadContent(ctx context.Context, name string, content io.ReaderAt, size int64, opts UploadContentOptions) (*v1alpha1.Bundle, error)
 	// GetFile opens one file of a bundle's content; it costs what the file costs, however large the bundle is.
 	// IsNotFound means that there is no such bundle or no such file.
 	GetFile(ctx context.Context, name, path string, opts GetFileOptions) (*Content, error)
 	// ListFiles goes through the entries of a directory of a bundle's content; "" is its root.
 	ListFiles(ctx context.Context, name, path string, opts ListFilesOptions) iter.Seq2[listing.Entry, error]
+	// UploadContent makes size bytes, a tar or tar.gz, the content of a bundle, and returns the bundle as it is then. They are
+	// sent in several requests, each of which may fail: it goes on where the server is, until it is done.
+	UploadContent(ctx context.Context, name string, content io.ReaderAt, size int64, opts UploadContentOptions) (*v1alpha1.Bundle, error)
 }
 
 // GetContentOptions choose what is read.
