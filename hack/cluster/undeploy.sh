@@ -6,8 +6,6 @@
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 
-# First, or the deletion of every namespace would wait for an API that is gone.
-kubectl delete apiservice v1alpha1.rukpak.io --ignore-not-found
-[ ! -e "$RUN/deploy/kustomization.yaml" ] || kubectl delete -k "$RUN/deploy" --ignore-not-found
+[ ! -e "$RUN/deploy/kustomization.yaml" ] || "$ROOT/artifacts/deploy/uninstall.sh" "$RUN/deploy"
 rm -rf "$RUN/deploy" "$RUN/volumes/rukpak-apiserver"
 say "undeployed"

@@ -76,6 +76,9 @@ func LoadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	return &Authority{CertPEM: certPEM, KeyPEM: keyPEM, cert: cert, key: key}, nil
 }
 
+// Certificate is that of the authority. It is not to be changed.
+func (a *Authority) Certificate() *x509.Certificate { return a.cert }
+
 // Serving makes a certificate for a server of these names and addresses, of which there is at least one.
 func (a *Authority) Serving(names []string, addresses []net.IP, validity time.Duration) (certPEM, keyPEM []byte, err error) {
 	var subject pkix.Name

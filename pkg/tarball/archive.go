@@ -18,19 +18,29 @@ type archive struct {
 	meter  meter
 	out    *sink
 	gzip   *gzipWriter
+	index  Indexer // may be nil
+	digest func() string
+	file   hash.Hash // of the content of one file
 	header []byte
 	ended  bool
 }
 
 // newArchive begins an archive on w. Finish or abort must follow; until either
 // returns, another goroutine writes to w.
-func newArchive(ctx context.Context, w io.Writer, limits Limits) *archive {
-	out := &sink{w: w, hash: sha256.New(), max: limits.CompressedBytes}
+func newArchive(ctx context.Context, w io.Writer, limits Limits, opts Options) *archive {
+	out := &sink{w: w, max: limits.CompressedBytes}
+	if opts.Digest == nil {
+		out.hash = sha256.New()
+		opts.Digest = func() string { return digest(out.hash) }
+	}
 	return &archive{
-		ctx:   ctx,
-		meter: newMeter(limits),
-		out:   out,
-		gzip:  newGzipWriter(out, sha256.New()),
+		ctx:    ctx,
+		meter:  newMeter(limits),
+		out:    out,
+		gzip:   newGzipWriter(out, sha256.New(), opts.Index),
+		index:  opts.Index,
+		digest: opts.Digest,
+		file:   sha256.New(),
 	}
 }
 
@@ -41,6 +51,7 @@ func (a *archive) add(e Entry, content io.Reader) error {
 		return err
 	}
 	a.header = appendHeader(a.header[:0], e)
+	offset := a.meter.bytes - endSize + int64(len(a.header))
 	if err := a.meter.add(e, len(a.header)); err != nil {
 		return err
 	}
@@ -48,7 +59,11 @@ func (a *archive) add(e Entry, content io.Reader) error {
 		return at(e.Name, err)
 	}
 	if e.Size == 0 {
+		a.indexed(e, offset)
 		return nil
+	}
+	if a.index != nil {
+		content = &hashingReader{content, a.file}
 	}
 	_, fromReader, err := a.gzip.readFrom(contextReader{a.ctx, content}, e.Size)
 	switch {
@@ -62,7 +77,15 @@ func (a *archive) add(e Entry, content io.Reader) error {
 	if _, err := a.gzip.Write(zeros[:padding(e.Size)]); err != nil {
 		return at(e.Name, err)
 	}
+	a.indexed(e, offset)
 	return nil
+}
+
+// indexed tells the index of an entry that was written.
+func (a *archive) indexed(e Entry, offset int64) {
+	if a.index != nil {
+		a.index.Entry(e, offset, fileHash(e, a.file))
+	}
 }
 
 // finish ends the archive and returns what was written.
@@ -79,7 +102,7 @@ func (a *archive) finish() (Summary, error) {
 		return Summary{}, err
 	}
 	return Summary{
-		Digest:             digest(a.out.hash),
+		Digest:             a.digest(),
 		Size:               a.out.size,
 		UncompressedDigest: digest(a.gzip.plain),
 		UncompressedSize:   a.meter.bytes,
@@ -100,7 +123,7 @@ func digest(h hash.Hash) string { return "sha256:" + hex.EncodeToString(h.Sum(ni
 // sink hashes, counts and limits what goes to w.
 type sink struct {
 	w    io.Writer
-	hash hash.Hash
+	hash hash.Hash // nil if nobody asks for the digest
 	size int64
 	max  int64
 }
@@ -116,7 +139,9 @@ func (s *sink) Write(p []byte) (int, error) {
 	if err != nil {
 		return n, fmt.Errorf("write archive: %w", err)
 	}
-	s.hash.Write(p)
+	if s.hash != nil {
+		s.hash.Write(p)
+	}
 	s.size += int64(n)
 	return n, nil
 }

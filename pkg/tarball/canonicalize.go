@@ -58,7 +58,7 @@ func Canonicalize(ctx context.Context, w io.Writer, r io.Reader, opts Options) (
 	if err := c.judge(tree); err != nil {
 		return Summary{}, err
 	}
-	return c.write(ctx, w, tree, opts.Visit)
+	return c.write(ctx, w, tree, opts)
 }
 
 type canonicalizer struct {
@@ -94,13 +94,13 @@ func (c *canonicalizer) judge(tree *node) error {
 	})
 }
 
-func (c *canonicalizer) write(ctx context.Context, w io.Writer, tree *node, visit Visitor) (Summary, error) {
-	out := newArchive(ctx, w, c.limits)
+func (c *canonicalizer) write(ctx context.Context, w io.Writer, tree *node, opts Options) (Summary, error) {
+	out := newArchive(ctx, w, c.limits, opts)
 	defer out.abort()
 	err := c.index.walk(tree, "", func(name string, n *node) error {
 		e := n.entry(name)
-		if visit != nil {
-			if err := visit(e, c.spool.open(n.offset, n.size)); err != nil {
+		if opts.Visit != nil {
+			if err := opts.Visit(e, c.spool.open(n.offset, n.size)); err != nil {
 				return failed(name, "refused", err)
 			}
 		}

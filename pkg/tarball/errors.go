@@ -26,6 +26,7 @@ const (
 	LimitDepth           = "depth"
 	LimitRatio           = "ratio"
 	LimitMetadata        = "metadata"
+	LimitBlocks          = "blocks"
 )
 
 // maxShownName is how many bytes of a name an error holds. Names in foreign
@@ -76,6 +77,8 @@ func (e *LimitError) Error() string {
 		s = fmt.Sprintf("the path has more than %d components", e.Max)
 	case LimitRatio:
 		s = fmt.Sprintf("the archive expands more than %d times", e.Max)
+	case LimitBlocks:
+		s = fmt.Sprintf("the gzip is cut into more than %d blocks where one for each %d bytes would do", e.Max, blockBytes)
 	default:
 		s = fmt.Sprintf("the archive exceeds the limit %s of %d", e.Limit, e.Max)
 	}

@@ -46,6 +46,7 @@ type chunk struct {
 // how many CPUs there are nor on how the input was cut into writes.
 type gzipWriter struct {
 	plain hash.Hash // of everything before compression
+	index Indexer   // may be nil
 	crc   uint32
 	size  int64
 
@@ -59,10 +60,11 @@ type gzipWriter struct {
 }
 
 // newGzipWriter starts a member on out. Either close or abort must follow.
-func newGzipWriter(out io.Writer, plain hash.Hash) *gzipWriter {
+func newGzipWriter(out io.Writer, plain hash.Hash, index Indexer) *gzipWriter {
 	most := min(runtime.GOMAXPROCS(0)+1, maxChunks)
 	z := &gzipWriter{
 		plain: plain,
+		index: index,
 		most:  most,
 		free:  make(chan *chunk, most),
 		queue: make(chan *chunk, most),
@@ -170,6 +172,7 @@ func (c *chunk) compress(last bool) (err error) {
 // so that nobody waits for it in vain.
 func (z *gzipWriter) writeChunks(out io.Writer) {
 	_, err := io.WriteString(out, gzipHeader)
+	at := Checkpoint{Gzip: int64(len(gzipHeader))}
 	fail := func(e error) {
 		err = e
 		z.failed.Store(&e)
@@ -186,6 +189,13 @@ func (z *gzipWriter) writeChunks(out io.Writer) {
 			if _, e := out.Write(c.compressed.Bytes()); e != nil {
 				fail(e)
 			}
+		}
+		if err == nil && z.index != nil {
+			// Each chunk was compressed on its own.
+			z.index.Checkpoint(at)
+			z.index.Tar(c.plain)
+			at.Tar += int64(len(c.plain))
+			at.Gzip += int64(c.compressed.Len())
 		}
 		c.plain = c.plain[:0]
 		z.free <- c

@@ -33,7 +33,7 @@ func waitFor(t *testing.T, holds func() bool) {
 func compress(t *testing.T, data []byte, piece int) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	z := newGzipWriter(&b, sha256.New())
+	z := newGzipWriter(&b, sha256.New(), nil)
 	for len(data) > 0 {
 		n := min(piece, len(data))
 		_, err := z.Write(data[:n])
@@ -67,14 +67,14 @@ func TestGzipDependsOnTheBytesAlone(t *testing.T) {
 func TestGzipReadFromEqualsWrite(t *testing.T) {
 	data := []byte(noise(3*chunkSize + 5))
 	var b bytes.Buffer
-	z := newGzipWriter(&b, sha256.New())
+	z := newGzipWriter(&b, sha256.New(), nil)
 	n, _, err := z.readFrom(bytes.NewReader(data), int64(len(data)))
 	must(t, err)
 	must(t, z.close(&b))
 	if n != int64(len(data)) || !bytes.Equal(b.Bytes(), compress(t, data, 1000)) {
 		t.Errorf("%d bytes read, other bytes written", n)
 	}
-	z = newGzipWriter(io.Discard, sha256.New())
+	z = newGzipWriter(io.Discard, sha256.New(), nil)
 	n, fromReader, err := z.readFrom(bytes.NewReader(data), int64(len(data))+1)
 	if n != int64(len(data)) || !fromReader || err != io.ErrUnexpectedEOF {
 		t.Errorf("%d %v %v", n, fromReader, err)

@@ -31,7 +31,7 @@ func Pack(ctx context.Context, w io.Writer, root, path string, limits Limits) (_
 		return Summary{}, err
 	}
 	limits = limits.effective()
-	p := &packer{archive: newArchive(ctx, w, limits), limits: limits}
+	p := &packer{archive: newArchive(ctx, w, limits, Options{}), limits: limits}
 	defer p.archive.abort()
 	// A folder that was opened for reading loses nothing by a failed close.
 	defer top.Close()

@@ -117,7 +117,8 @@ type Entry struct {
 // *EntryError for this entry.
 type Visitor func(e Entry, content io.Reader) error
 
-// Options say how Canonicalize reads and rewrites an archive.
+// Options say how VerifyIndexed reads an archive, and how Canonicalize reads and rewrites one. Path and Scratch are for
+// Canonicalize alone.
 type Options struct {
 	// Limits bound the canonical archive. What is read but lies outside Path
 	// counts too, against four times these limits.
@@ -130,6 +131,11 @@ type Options struct {
 	// contents of the files while they are sorted. The file has no name and
 	// goes with the call. Empty means os.TempDir().
 	Scratch string
-	// Visit, if set, sees every entry as it is written.
+	// Visit, if set, sees every entry of the canonical archive.
 	Visit Visitor
+	// Index, if set, is told where things are in the canonical archive.
+	Index Indexer
+	// Digest, if set, returns the digest of the canonical gzip once all of it was read or written, in
+	// place of a hash of its own: that of a store which gets the same bytes and hashes them anyway.
+	Digest func() string
 }

@@ -13,8 +13,6 @@ import (
 	"hash"
 	"io"
 	"strings"
-
-	"github.com/klauspost/compress/gzip"
 )
 
 // maxRecordsSize bounds an extended header that is read, in bytes. A canonical
@@ -31,12 +29,23 @@ const maxRecordsSize = 64 << 10
 // archive beyond the limits, a *LimitError; one that breaks off, an error that
 // is io.ErrUnexpectedEOF. Memory does not depend on the archive.
 func Verify(ctx context.Context, r io.Reader, limits Limits, visit Visitor) (Summary, error) {
-	limits = limits.effective()
+	return VerifyIndexed(ctx, r, Options{Limits: limits, Visit: visit})
+}
+
+// VerifyIndexed does what Verify does, and tells an index where things are.
+func VerifyIndexed(ctx context.Context, r io.Reader, opts Options) (Summary, error) {
+	limits := opts.Limits.effective()
 	v := &verifier{
 		limits: limits,
 		meter:  newMeter(limits),
-		visit:  visit,
-		src:    &source{ctx: ctx, r: r, hash: sha256.New(), max: limits.CompressedBytes},
+		visit:  opts.Visit,
+		index:  opts.Index,
+		src:    &source{ctx: ctx, r: r, max: limits.CompressedBytes},
+		file:   sha256.New(),
+	}
+	if opts.Digest == nil {
+		v.src.hash = sha256.New()
+		opts.Digest = func() string { return digest(v.src.hash) }
 	}
 	if err := v.verify(); err != nil {
 		return Summary{}, at(v.entry, v.cause(err))
@@ -45,7 +54,7 @@ func Verify(ctx context.Context, r io.Reader, limits Limits, visit Visitor) (Sum
 		return Summary{}, err
 	}
 	return Summary{
-		Digest:             digest(v.src.hash),
+		Digest:             opts.Digest(),
 		Size:               v.src.size,
 		UncompressedDigest: digest(v.tar.hash),
 		UncompressedSize:   v.tar.size,
@@ -58,29 +67,35 @@ type verifier struct {
 	meter  meter
 	order  order
 	visit  Visitor
+	index  Indexer
 
 	src  *source
 	gzip *bufio.Reader // the gzip bytes
 	tar  *plain        // the tar bytes, hashed
 	in   *bufio.Reader // the tar bytes
 
-	entry  string // the entry that was read last
-	header []byte // its header blocks as they were read
-	want   []byte // its header blocks as they should be
+	file   hash.Hash // of the content of one file
+	entry  string    // the entry that was read last
+	header []byte    // its header blocks as they were read
+	want   []byte    // its header blocks as they should be
 }
 
 // plain hashes and counts the bytes of the tar, and remembers the error that
 // ended them.
 type plain struct {
-	r    io.Reader
-	hash hash.Hash
-	size int64
-	err  error
+	r     io.Reader
+	hash  hash.Hash
+	index Indexer
+	size  int64
+	err   error
 }
 
 func (p *plain) Read(b []byte) (int, error) {
 	n, err := p.r.Read(b)
 	p.hash.Write(b[:n])
+	if p.index != nil {
+		p.index.Tar(b[:n])
+	}
 	p.size += int64(n)
 	p.err = err
 	return n, err
@@ -132,12 +147,10 @@ func (v *verifier) start() error {
 	if err != nil {
 		return err
 	}
-	member, err := gzip.NewReader(v.gzip)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNotCanonical, err)
+	if _, err := v.gzip.Discard(len(gzipHeader)); err != nil {
+		return err
 	}
-	member.Multistream(false)
-	v.tar = &plain{r: member, hash: sha256.New()}
+	v.tar = &plain{r: newMember(v.src, v.gzip, v.index), hash: sha256.New(), index: v.index}
 	v.in = bufio.NewReaderSize(v.tar, 128<<10)
 	return nil
 }
@@ -270,18 +283,22 @@ func (v *verifier) check(e Entry) error {
 
 // content shows an entry to the visitor and reads over its content and padding.
 func (v *verifier) content(e Entry) error {
-	body := &io.LimitedReader{R: v.in, N: e.Size}
+	offset := v.tar.size - int64(v.in.Buffered())
+	limited := &io.LimitedReader{R: v.in, N: e.Size}
 	if v.visit != nil {
+		body := io.Reader(limited)
+		if v.index != nil {
+			body = &hashingReader{limited, v.file}
+		}
 		if err := v.visit(e, body); err != nil {
 			return failed(e.Name, "refused", err)
 		}
 	}
-	for body.N > 0 {
-		n, err := v.in.Discard(int(min(body.N, 1<<30)))
-		body.N -= int64(n)
-		if err != nil {
-			return v.short(err)
-		}
+	if err := v.skip(limited.N); err != nil {
+		return v.short(err)
+	}
+	if v.index != nil {
+		v.index.Entry(e, offset, fileHash(e, v.file))
 	}
 	v.header = v.header[:0]
 	pad, err := v.block(int(padding(e.Size)))
@@ -290,6 +307,31 @@ func (v *verifier) content(e Entry) error {
 	}
 	if !bytes.Equal(pad, zeros[:len(pad)]) {
 		return notCanonical(e.Name, "its padding is not zero")
+	}
+	return nil
+}
+
+// skip reads over n bytes of a file's content, and hashes them if there is an index.
+func (v *verifier) skip(n int64) error {
+	for n > 0 {
+		step := int(min(n, 1<<30))
+		if v.index != nil {
+			// At least one byte, and then what is there already.
+			if _, err := v.in.Peek(1); err != nil {
+				return err
+			}
+			step = int(min(n, int64(v.in.Buffered())))
+			ahead, err := v.in.Peek(step)
+			if err != nil {
+				return err
+			}
+			v.file.Write(ahead)
+		}
+		discarded, err := v.in.Discard(step)
+		n -= int64(discarded)
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

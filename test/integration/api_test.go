@@ -75,7 +75,7 @@ func TestOpenAPI(t *testing.T) {
 				if r.code != http.StatusOK {
 					return short(r.body)
 				}
-				for _, want := range []string{"/apis/rukpak.io/v1alpha1/namespaces/{namespace}/bundles/{name}/content", "provisionerClassName"} {
+				for _, want := range []string{"/apis/rukpak.io/v1alpha1/namespaces/{namespace}/bundles/{name}/content", "bundles/{name}/content/{path}", "provisionerClassName"} {
 					if !bytes.Contains(r.body, []byte(want)) {
 						return "no " + want
 					}

@@ -235,10 +235,13 @@ type UnpackStatus struct {
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// BundleContentOptions are the query parameters of the subresource "content". Admission
+// BundleContentOptions are the path below the subresource "content" and its query parameters. Admission
 // sees them as the object of the CONNECT operation.
 type BundleContentOptions struct {
 	metav1.TypeMeta
-	Digest  string
-	Attempt string
+	Path      string
+	Digest    string
+	Format    string
+	Recursive bool
+	Attempt   string
 }

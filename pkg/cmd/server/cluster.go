@@ -26,7 +26,7 @@ import (
 	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
-// identitySecret is the name of the Secret of the server's own authority.
+// identitySecret is the name of the Secret of what replicas have in common.
 const identitySecret = "rukpak-apiserver-pki"
 
 func (o *Options) pkiDir() string { return filepath.Join(o.DataDir, "pki") }
@@ -39,79 +39,39 @@ func (o *Options) clusterConfig() (*rest.Config, error) {
 	return rest.InClusterConfig()
 }
 
-// applyIdentity finds the server's authority, and makes it serve with a certificate of that one.
-func (p *process) applyIdentity(ctx context.Context) error {
-	addresses, err := ownAddresses()
-	if err != nil {
-		return err
-	}
-	if p.Standalone {
-		p.identity, err = fileIdentity(p.pkiDir())
-	} else {
-		p.identity, err = p.joinCluster(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	if p.endpoint != nil {
-		if ip := p.endpoint.clusterIP(ctx); ip != nil {
-			addresses = append(addresses, ip)
-		}
-	}
-	secure := p.Recommended.SecureServing
-	if b := secure.BindAddress; b != nil && !b.IsUnspecified() && !b.IsLoopback() {
-		addresses = append(addresses, b)
-	}
-	p.ownCertificate = secure.ServerCert.CertKey.CertFile == ""
-	if p.ownCertificate {
-		files := newServingFiles(p.pkiDir(), p.identity.authority, serviceNames(p.ServiceName, p.Namespace), addresses)
-		if err := files.issue(); err != nil {
-			return err
-		}
-		secure.ServerCert.CertKey.CertFile, secure.ServerCert.CertKey.KeyFile = files.cert, files.key
-		go files.renew(ctx)
-	}
-	if p.Standalone {
-		if p.Recommended.Authentication.ClientCert.ClientCA == "" {
-			p.Recommended.Authentication.ClientCert.ClientCA = filepath.Join(p.pkiDir(), keyAuthority)
-		}
-		return p.writeKubeconfig(p.identity)
-	}
-	return nil
-}
-
-// joinCluster makes the clients of the cluster and takes the identity that is kept there.
-func (p *process) joinCluster(ctx context.Context) (*identity, error) {
+// joinCluster makes the clients of the cluster.
+func (p *process) joinCluster() error {
 	config, err := p.clusterConfig()
 	if err != nil {
-		return nil, fmt.Errorf("find the cluster: %w", err)
+		return fmt.Errorf("find the cluster: %w", err)
 	}
-	p.kube, err = kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("make the client of the cluster: %w", err)
+	if p.kube, err = kubernetes.NewForConfig(config); err != nil {
+		return fmt.Errorf("make the client of the cluster: %w", err)
 	}
-	id, err := clusterIdentity(ctx, p.kube, p.Namespace, identitySecret)
-	if err != nil {
-		return nil, err
-	}
-	p.endpoint = &endpoint{client: p.kube, service: p.ServiceName, namespace: p.Namespace, ca: id.authority.CertPEM}
-	return id, nil
+	p.endpoint = &endpoint{client: p.kube, service: p.ServiceName, namespace: p.Namespace, ca: p.certificates.bundle}
+	return p.joinAggregation(config)
 }
 
 // endpoint is where unpack pods send content: the cluster IP of the server's Service, so that pods need no DNS.
 type endpoint struct {
 	client             kubernetes.Interface
 	service, namespace string
-	ca                 []byte
-	known              atomic.Pointer[pod.Endpoint]
+	// ca returns what pods trust, which changes in time; empty if it is not known.
+	ca    func() []byte
+	known atomic.Pointer[pod.Endpoint]
 }
 
 const endpointTimeout = 5 * time.Second
 
 // get returns the endpoint, or an empty one while the Service cannot be read. A cluster IP never changes.
 func (e *endpoint) get() pod.Endpoint {
+	ca := e.ca()
+	if len(ca) == 0 {
+		klog.Background().Error(nil, "Cannot find out what unpack pods are to trust: the APIService has no caBundle, and there is no --tls-ca-file")
+		return pod.Endpoint{}
+	}
 	if known := e.known.Load(); known != nil {
-		return *known
+		return pod.Endpoint{URL: known.URL, ServerName: known.ServerName, CA: ca}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endpointTimeout)
 	defer cancel()
@@ -121,9 +81,10 @@ func (e *endpoint) get() pod.Endpoint {
 		return pod.Endpoint{}
 	}
 	e.known.Store(found)
-	return *found
+	return pod.Endpoint{URL: found.URL, ServerName: found.ServerName, CA: ca}
 }
 
+// find reads where pods reach the Service.
 func (e *endpoint) find(ctx context.Context) (*pod.Endpoint, error) {
 	service, err := e.client.CoreV1().Services(e.namespace).Get(ctx, e.service, metav1.GetOptions{})
 	if err != nil {
@@ -140,7 +101,6 @@ func (e *endpoint) find(ctx context.Context) (*pod.Endpoint, error) {
 	return &pod.Endpoint{
 		URL:        "https://" + net.JoinHostPort(host, strconv.Itoa(int(service.Spec.Ports[0].Port))),
 		ServerName: serviceNames(e.service, e.namespace)[0],
-		CA:         e.ca,
 	}, nil
 }
 
@@ -176,7 +136,7 @@ func (p *process) resolver() func(context.Context, *rukpak.Bundle) (string, erro
 func (p *process) runUnpack(ctx context.Context) error {
 	config := unpack.Config{
 		Bundles: p.loopback, Kube: p.kube, Direct: image.New(), AllowDirect: p.Unpack.AllowDirect, Scratch: p.scratch(),
-		Image: p.Unpack.Image, Key: p.identity.attemptKey, Workers: p.Unpack.Workers,
+		Image: p.Unpack.Image, Key: p.certificates.follower.Identity().AttemptKey, Workers: p.Unpack.Workers,
 		Backoff: unpack.Backoff{Base: p.Unpack.BackoffBase, Cap: p.Unpack.BackoffCap, Slow: p.Unpack.BackoffSlow, ImageGrace: p.Unpack.ImageGrace},
 	}
 	if p.endpoint != nil {

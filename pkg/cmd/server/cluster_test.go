@@ -5,10 +5,8 @@ package server
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,108 +14,13 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	rukpakfake "rukpak.io/apiserver/pkg/generated/clientset/versioned/fake"
 )
-
-func apiService(service, namespace, caBundle string) *unstructured.Unstructured {
-	spec := map[string]any{"service": map[string]any{"name": service, "namespace": namespace}, "group": "rukpak.io"}
-	if caBundle != "" {
-		spec["caBundle"] = caBundle
-	}
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": "v1alpha1.rukpak.io"}, "spec": spec,
-	}}
-}
-
-func newRegistration(objects ...runtime.Object) (*registration, *dynamicfake.FakeDynamicClient) {
-	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), objects...)
-	return &registration{client: client, service: "server", namespace: "team", ca: []byte("authority")}, client
-}
-
-func caBundle(t *testing.T, r *registration) string {
-	t.Helper()
-	obj, err := r.client.Resource(apiServices).Get(t.Context(), apiServiceName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, _, err := unstructured.NestedString(obj.Object, "spec", "caBundle")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
-func TestRegistration(t *testing.T) {
-	right, wrong := base64.StdEncoding.EncodeToString([]byte("authority")), base64.StdEncoding.EncodeToString([]byte("old"))
-	for name, test := range map[string]struct {
-		object  *unstructured.Unstructured
-		changed bool
-		err     string
-		want    string
-	}{
-		"none is set":          {object: apiService("server", "team", ""), changed: true, want: right},
-		"another is set":       {object: apiService("server", "team", wrong), changed: true, want: right},
-		"it is set":            {object: apiService("server", "team", right), want: right},
-		"of another service":   {object: apiService("theirs", "team", wrong), err: "\"theirs\"", want: wrong},
-		"of another namespace": {object: apiService("server", "theirs", wrong), err: "\"theirs\"", want: wrong},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, client := newRegistration(test.object)
-			changed, err := r.ensure(t.Context())
-			if changed != test.changed || (err != nil) != (test.err != "") || (err != nil && !strings.Contains(err.Error(), test.err)) {
-				t.Errorf("changed %v, %v", changed, err)
-			}
-			if got := caBundle(t, r); got != test.want {
-				t.Errorf("the authority is %q, want %q", got, test.want)
-			}
-			for _, a := range client.Actions() {
-				if patch, ok := a.(clienttesting.PatchAction); ok && !test.changed {
-					t.Errorf("it was written: %s", patch.GetPatch())
-				}
-			}
-		})
-	}
-	r, _ := newRegistration()
-	if _, err := r.ensure(t.Context()); err == nil {
-		t.Error("it is no error that there is none")
-	}
-}
-
-// Whoever applies the manifest again may take the authority away.
-func TestRegistrationGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, client := newRegistration()
-		ctx, cancel := context.WithCancel(t.Context())
-		go r.run(ctx)
-		synctest.Wait() // there is no APIService yet
-		services := client.Resource(apiServices)
-		if _, err := services.Create(ctx, apiService("server", "team", ""), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Second) // soon after a failure
-		synctest.Wait()
-		if caBundle(t, r) == "" {
-			t.Error("the authority is not set when the APIService comes late")
-		}
-		if _, err := services.Update(ctx, apiService("server", "team", ""), metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(registerInterval + time.Second)
-		synctest.Wait()
-		if caBundle(t, r) == "" {
-			t.Error("the authority stays away")
-		}
-		cancel()
-		synctest.Wait()
-	})
-}
 
 // reviews answers what the server may do.
 func reviews(client *fake.Clientset, denied func(*authorizationv1.ResourceAttributes) bool, err func() error) {
@@ -172,21 +75,25 @@ func TestMissingPermissions(t *testing.T) {
 
 func TestPermissionsFollowTheFlags(t *testing.T) {
 	for name, test := range map[string]struct {
-		ownCertificate bool
-		arguments      []string
-		resource       string
-		want           bool
+		publishes bool
+		arguments []string
+		resource  string
+		verb      string
+		want      bool
 	}{
-		"its own certificate":   {true, nil, "apiservices", true},
-		"one that is given":     {false, nil, "apiservices", false},
-		"priority and fairness": {true, nil, "flowschemas", true},
-		"neither":               {true, []string{"--enable-priority-and-fairness=false"}, "flowschemas", false},
+		"a caBundle of its own":         {true, nil, "apiservices", "patch", true},
+		"one of somebody else":          {false, nil, "apiservices", "patch", false},
+		"one of somebody else, to read": {false, nil, "apiservices", "get", true},
+		"priority and fairness":         {true, nil, "flowschemas", "list", true},
+		"neither":                       {true, []string{"--enable-priority-and-fairness=false"}, "flowschemas", "list", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, _ := parse(t, test.arguments...)
-			needs := slices.ContainsFunc(o.permissions(test.ownCertificate), func(p permission) bool { return p.resource == test.resource })
+			needs := slices.ContainsFunc(o.permissions(test.publishes), func(p permission) bool {
+				return p.resource == test.resource && slices.Contains(p.verbs, test.verb)
+			})
 			if needs != test.want {
-				t.Errorf("%s: %v", test.resource, needs)
+				t.Errorf("%s %s: %v", test.verb, test.resource, needs)
 			}
 		})
 	}
@@ -289,7 +196,7 @@ func TestEndpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(test.objects...)
-			e := &endpoint{client: client, service: "server", namespace: "team", ca: []byte("authority")}
+			e := &endpoint{client: client, service: "server", namespace: "team", ca: func() []byte { return []byte("authority") }}
 			got := e.get()
 			if got.URL != test.url || (test.url != "" && (got.ServerName != "server.team.svc" || string(got.CA) != "authority")) {
 				t.Errorf("got %+v", got)

@@ -33,6 +33,10 @@ func (p *process) lead(ctx context.Context) error {
 	}
 	do("unpack", p.runUnpack)
 	do("check content", p.checkContent)
+	do("rotate the authority", p.certificates.rotate)
+	if p.certificates.claims != nil {
+		do("look for claims of others", p.certificates.claims.Run)
+	}
 	do("sweep content", p.sweepStores)
 	for _, c := range p.collectors {
 		do("collect content", func(ctx context.Context) error { return c.Run(ctx, p.Collect.Interval) })

@@ -60,6 +60,8 @@ type Options struct {
 	ServiceName, Namespace string
 	// APIAudiences are the audiences that tokens may have, beside the API server's own.
 	APIAudiences []string
+	// Certificates are the flags of the authorities.
+	Certificates CertificateOptions
 	// Unpack are the flags of the reconciler.
 	Unpack UnpackOptions
 	// Stores are where content is kept, each NAME=URL.
@@ -115,6 +117,7 @@ func NewOptions() *Options {
 		ServiceName:  "rukpak-apiserver",
 		Namespace:    defaultNamespace(),
 		APIAudiences: []string{"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"},
+		Certificates: newCertificateOptions(),
 		Unpack: UnpackOptions{
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
 		},
@@ -138,6 +141,8 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.StringVar(&o.ServiceName, "service-name", o.ServiceName, "Name of the Service in front of this server.")
 	fs.StringVar(&o.Namespace, "service-namespace", o.Namespace, "Namespace of the Service, and of the Secret that holds the server's own authority. Defaults to POD_NAMESPACE from the environment.")
 	fs.StringSliceVar(&o.APIAudiences, "api-audiences", o.APIAudiences, "Audiences that tokens may have when they come straight to this server, beside "+v1alpha1.TokenAudience+": those of the cluster's API server.")
+
+	o.Certificates.addFlags(sets.FlagSet("certificates"))
 
 	fs = sets.FlagSet("unpack")
 	fs.StringVar(&o.Unpack.Image, "unpack-image", o.Unpack.Image, "Image of unpack pods: that of this server. Required in a cluster.")
@@ -209,6 +214,7 @@ func (o *Options) Validate() error {
 	errs = append(errs, o.Recommended.Admission.Validate()...)
 	errs = append(errs, o.Recommended.Traces.Validate()...)
 	errs = append(errs, o.ServerRun.Validate()...)
+	errs = append(errs, o.Certificates.validate(o.Recommended.SecureServing.ServerCert.CertKey.CertFile))
 	if !o.Standalone && o.Unpack.Image == "" {
 		errs = append(errs, errors.New("--unpack-image is required, unless --standalone"))
 	}

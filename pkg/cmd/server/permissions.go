@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"rukpak.io/apiserver/pkg/aggregation"
 	"rukpak.io/apiserver/pkg/leader"
 )
 
@@ -44,8 +45,8 @@ func (p permission) String() string {
 	return fmt.Sprintf("%s %s %s (%s)", strings.Join(p.verbs, ", "), resource, where, p.why)
 }
 
-// permissions lists what the server needs. With a certificate of its own it sets the caBundle of the APIService.
-func (o *Options) permissions(ownCertificate bool) []permission {
+// permissions lists what the server needs. publishes means that the caBundle of the APIService is its business.
+func (o *Options) permissions(publishes bool) []permission {
 	watch := []string{"list", "watch"}
 	const admission = "admission"
 	list := []permission{
@@ -68,11 +69,15 @@ func (o *Options) permissions(ownCertificate bool) []permission {
 		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, name: leader.LeaseName, verbs: []string{"get", "update"}, why: "leader election"},
 		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, verbs: []string{"create"}, why: "leader election"},
 		{resource: "services", namespace: o.Namespace, name: o.ServiceName, verbs: []string{"get"}, why: "where unpack pods send content"},
+		{resource: "secrets", namespace: o.Namespace, name: identitySecret, verbs: []string{"get", "update"}, why: "the server's own authority"},
+		{resource: "secrets", namespace: o.Namespace, verbs: []string{"create"}, why: "the server's own authority"},
+		{group: aggregation.CRDs.Group, resource: aggregation.CRDs.Resource, verbs: []string{"list"}, why: "who else claims the API group"},
 	}
-	if ownCertificate {
-		list = append(list,
-			permission{group: apiServices.Group, resource: apiServices.Resource, name: apiServiceName, verbs: []string{"get", "patch"}, why: "the APIService's caBundle"})
+	apiService := permission{group: aggregation.APIServices.Group, resource: aggregation.APIServices.Resource, name: aggregation.Name, verbs: []string{"get"}, why: "the APIService's caBundle"}
+	if publishes {
+		apiService.verbs = append(apiService.verbs, "patch")
 	}
+	list = append(list, apiService)
 	if o.Recommended.Features.EnablePriorityAndFairness {
 		list = append(list,
 			permission{group: "flowcontrol.apiserver.k8s.io", resource: "flowschemas", verbs: watch, why: "priority and fairness"},

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -41,20 +40,19 @@ type process struct {
 	client   *clientv3.Client         // of etcd
 	stores   map[string]content.Store // by the names that classes use
 	records  *reference.Records
-	identity *identity
 	endpoint *endpoint
-	// ownCertificate means that the serving certificate comes from the identity's authority.
-	ownCertificate bool
-	config         *genericapiserver.RecommendedConfig
-	kube           kubernetes.Interface // nil when standalone
-	loopback       clientset.Interface
-	informers      informers.SharedInformerFactory
-	server         *apiserver.Server
-	collectors     []*collect.Collector // one for each store
-	monitor        *etcd.Monitor        // nil where etcd is in this process
-	storeMetrics   *storeMetrics
-	recheck        chan struct{} // asks for a look at the stored content of all bundles
-	closeStack     []func()
+	// certificates are what is served with, and what the server is trusted by.
+	certificates *certificates
+	config       *genericapiserver.RecommendedConfig
+	kube         kubernetes.Interface // nil when standalone
+	loopback     clientset.Interface
+	informers    informers.SharedInformerFactory
+	server       *apiserver.Server
+	collectors   []*collect.Collector // one for each store
+	monitor      *etcd.Monitor        // nil where etcd is in this process
+	storeMetrics *storeMetrics
+	recheck      chan struct{} // asks for a look at the stored content of all bundles
+	closeStack   []func()
 	// background is what works beside the server. It uses etcd and the store, and ends before they do.
 	background sync.WaitGroup
 }
@@ -206,26 +204,19 @@ func (p *process) makeLoopback() error {
 // addHooks starts what works beside the server once that serves.
 func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) error {
 	hooks := map[string]func(context.Context) error{
-		"rukpak-informers": func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil },
-		"rukpak-classes":   func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) },
-		"rukpak-leader":    p.runLeader,
+		"rukpak-informers":    func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil },
+		"rukpak-classes":      func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) },
+		"rukpak-leader":       p.runLeader,
+		"rukpak-certificates": p.certificates.follow,
 	}
 	if p.monitor != nil {
 		hooks["rukpak-etcd"] = func(ctx context.Context) error { p.monitor.Run(ctx); return nil }
 	}
 	if p.kube != nil {
 		hooks["rukpak-permissions"] = func(ctx context.Context) error {
-			checkPermissions(ctx, p.kube, p.permissions(p.ownCertificate))
+			checkPermissions(ctx, p.kube, p.permissions(p.certificates.publishes()))
 			return nil
 		}
-	}
-	if p.kube != nil && p.ownCertificate {
-		client, err := dynamic.NewForConfig(p.config.ClientConfig)
-		if err != nil {
-			return err
-		}
-		r := &registration{client: client, service: p.ServiceName, namespace: p.Namespace, ca: p.identity.authority.CertPEM}
-		hooks["rukpak-apiservice"] = func(ctx context.Context) error { r.run(ctx); return nil }
 	}
 	if err := p.server.Generic.AddPreShutdownHook("rukpak-content-drain", p.drainContent); err != nil {
 		return err

@@ -4,11 +4,13 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
@@ -20,17 +22,61 @@ import (
 	rukpakadmission "rukpak.io/apiserver/pkg/admission"
 	"rukpak.io/apiserver/pkg/admission/defaultclass"
 	"rukpak.io/apiserver/pkg/admission/requester"
+	"rukpak.io/apiserver/pkg/identity"
+	"rukpak.io/apiserver/pkg/pki"
 )
 
-// standaloneUser is who the kubeconfig of a standalone server logs in as.
-const standaloneUser = "rukpak-admin"
+const (
+	// standaloneUser is who the kubeconfig of a standalone server logs in as.
+	standaloneUser = "rukpak-admin"
+	// clientValidity is how long that kubeconfig is good for. It is written anew after two thirds of it.
+	clientValidity = 365 * 24 * time.Hour
+)
 
 // kubeconfigPath is where the kubeconfig of a standalone server is.
 func (o *Options) kubeconfigPath() string { return filepath.Join(o.DataDir, "kubeconfig") }
 
-// writeKubeconfig lets whoever can read the data dir log in.
-func (o *Options) writeKubeconfig(id *identity) error {
-	cert, key, err := id.authority.Client(standaloneUser, []string{user.SystemPrivilegedGroup}, clientValidity)
+// trustedFile is where the authorities of a standalone server are: those whose client certificates it takes.
+func (o *Options) trustedFile() string { return filepath.Join(o.pkiDir(), "ca.crt") }
+
+// observeStandalone returns what keeps the files of a standalone server right: the kubeconfig, and the authorities. Both are
+// written at the start, when an authority comes or goes, and when the login gets old.
+func (p *process) observeStandalone() func(*identity.Identity) error {
+	var written struct {
+		trusted []byte
+		login   *pki.Authority
+		renew   time.Time
+	}
+	return func(id *identity.Identity) error {
+		if err := observeIdentity(id); err != nil {
+			return err
+		}
+		trusted, now := id.Trusted(), time.Now()
+		if bytes.Equal(written.trusted, trusted) && bytes.Equal(written.login.CertPEM, id.Current.CertPEM) && now.Before(written.renew) {
+			return nil
+		}
+		if err := writeFile(p.trustedFile(), trusted); err != nil {
+			return err
+		}
+		ca := trusted
+		if !p.certificates.own {
+			ca = nil // That of the system, if none was brought along.
+			if p.certificates.brought != nil {
+				ca = p.certificates.brought.bundle()
+			}
+		}
+		if err := p.writeKubeconfig(id.Current, ca); err != nil {
+			return err
+		}
+		written.trusted, written.login, written.renew = trusted, id.Current, now.Add(clientValidity*2/3)
+		return nil
+	}
+}
+
+// writeKubeconfig lets whoever can read the data dir log in, with a certificate of an authority. ca is what the server
+// is trusted by.
+func (o *Options) writeKubeconfig(authority *pki.Authority, ca []byte) error {
+	cert, key, err := authority.Client(standaloneUser, []string{user.SystemPrivilegedGroup}, clientValidity)
 	if err != nil {
 		return err
 	}
@@ -43,7 +89,7 @@ func (o *Options) writeKubeconfig(id *identity) error {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{
 		Server:                   "https://" + net.JoinHostPort(host, strconv.Itoa(serving.BindPort)),
-		CertificateAuthorityData: id.authority.CertPEM,
+		CertificateAuthorityData: ca,
 	}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: "default"}

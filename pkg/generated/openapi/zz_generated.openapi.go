@@ -2827,7 +2827,7 @@ func schema_pkg_apis_rukpak_v1alpha1_BundleContentOptions(ref common.ReferenceCa
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "BundleContentOptions are the query parameters of the subresource \"content\". Admission sees them as the object of the CONNECT operation.",
+				Description: "BundleContentOptions are the path below the subresource \"content\" and its query parameters. Admission sees them as the object of the CONNECT operation.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -2844,10 +2844,31 @@ func schema_pkg_apis_rukpak_v1alpha1_BundleContentOptions(ref common.ReferenceCa
 							Format:      "",
 						},
 					},
+					"path": {
+						SchemaProps: spec.SchemaProps{
+							Description: "path is what follows the subresource in the path of the request: empty for the whole content, \"/\" for the list of its root, and \"/\" with the path of a file or a directory for that. It is taken from there, whatever the query says. GET and HEAD only.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"digest": {
 						SchemaProps: spec.SchemaProps{
 							Description: "digest picks one of the contents that are still served, instead of the current one. GET and HEAD only.",
 							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"format": {
+						SchemaProps: spec.SchemaProps{
+							Description: "format is what the whole content is read as: empty for the archive as it is stored, \"tar\" for the tar in it. GET and HEAD only.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"recursive": {
+						SchemaProps: spec.SchemaProps{
+							Description: "recursive makes the list of a directory hold everything below it. GET and HEAD only.",
+							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},

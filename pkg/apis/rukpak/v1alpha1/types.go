@@ -564,16 +564,31 @@ type UnpackStatus struct {
 // +k8s:conversion-gen:explicit-from=net/url.Values
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// BundleContentOptions are the query parameters of the subresource "content". Admission
+// BundleContentOptions are the path below the subresource "content" and its query parameters. Admission
 // sees them as the object of the CONNECT operation.
 type BundleContentOptions struct {
 	// +k8s:opaqueType
 	metav1.TypeMeta `json:",inline"`
 
+	// path is what follows the subresource in the path of the request: empty for the whole
+	// content, "/" for the list of its root, and "/" with the path of a file or a directory
+	// for that. It is taken from there, whatever the query says. GET and HEAD only.
+	// +optional
+	Path string `json:"path,omitempty"`
+
 	// digest picks one of the contents that are still served, instead of the
 	// current one. GET and HEAD only.
 	// +optional
 	Digest string `json:"digest,omitempty"`
+
+	// format is what the whole content is read as: empty for the archive as it is stored,
+	// "tar" for the tar in it. GET and HEAD only.
+	// +optional
+	Format string `json:"format,omitempty"`
+
+	// recursive makes the list of a directory hold everything below it. GET and HEAD only.
+	// +optional
+	Recursive bool `json:"recursive,omitempty"`
 
 	// attempt is the nonce of the attempt that a PUT is made for. The server itself sends it
 	// when it pulls an image directly.

@@ -270,7 +270,10 @@ func autoConvert_rukpak_Bundle_To_v1alpha1_Bundle(in *rukpak.Bundle, out *Bundle
 }
 
 func autoConvert_v1alpha1_BundleContentOptions_To_rukpak_BundleContentOptions(in *BundleContentOptions, out *rukpak.BundleContentOptions, s conversion.Scope) error {
+	out.Path = in.Path
 	out.Digest = in.Digest
+	out.Format = in.Format
+	out.Recursive = in.Recursive
 	out.Attempt = in.Attempt
 	return nil
 }
@@ -281,7 +284,10 @@ func Convert_v1alpha1_BundleContentOptions_To_rukpak_BundleContentOptions(in *Bu
 }
 
 func autoConvert_rukpak_BundleContentOptions_To_v1alpha1_BundleContentOptions(in *rukpak.BundleContentOptions, out *BundleContentOptions, s conversion.Scope) error {
+	out.Path = in.Path
 	out.Digest = in.Digest
+	out.Format = in.Format
+	out.Recursive = in.Recursive
 	out.Attempt = in.Attempt
 	return nil
 }
@@ -294,12 +300,33 @@ func Convert_rukpak_BundleContentOptions_To_v1alpha1_BundleContentOptions(in *ru
 func autoConvert_url_Values_To_v1alpha1_BundleContentOptions(in *url.Values, out *BundleContentOptions, s conversion.Scope) error {
 	// WARNING: Field TypeMeta does not have json tag, skipping.
 
+	if values, ok := map[string][]string(*in)["path"]; ok && len(values) > 0 {
+		if err := runtime.Convert_Slice_string_To_string(&values, &out.Path, s); err != nil {
+			return err
+		}
+	} else {
+		out.Path = ""
+	}
 	if values, ok := map[string][]string(*in)["digest"]; ok && len(values) > 0 {
 		if err := runtime.Convert_Slice_string_To_string(&values, &out.Digest, s); err != nil {
 			return err
 		}
 	} else {
 		out.Digest = ""
+	}
+	if values, ok := map[string][]string(*in)["format"]; ok && len(values) > 0 {
+		if err := runtime.Convert_Slice_string_To_string(&values, &out.Format, s); err != nil {
+			return err
+		}
+	} else {
+		out.Format = ""
+	}
+	if values, ok := map[string][]string(*in)["recursive"]; ok && len(values) > 0 {
+		if err := runtime.Convert_Slice_string_To_bool(&values, &out.Recursive, s); err != nil {
+			return err
+		}
+	} else {
+		out.Recursive = false
 	}
 	if values, ok := map[string][]string(*in)["attempt"]; ok && len(values) > 0 {
 		if err := runtime.Convert_Slice_string_To_string(&values, &out.Attempt, s); err != nil {

@@ -42,6 +42,10 @@ const (
 
 // get answers GET and HEAD: RFC 9110 with ranges and conditions, RFC 9530 for the digest.
 func (r *REST) get(ctx context.Context, name string, o *rukpak.BundleContentOptions, w http.ResponseWriter, req *http.Request, responder rest.Responder) {
+	if asksInside(o) {
+		r.inside(ctx, name, o, w, req, responder)
+		return
+	}
 	b, c, blob, err := r.find(ctx, name, o)
 	if err != nil {
 		responder.Error(err)

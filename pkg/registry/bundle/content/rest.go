@@ -76,6 +76,7 @@ type REST struct {
 	uploads, attempts *places
 	readers           *readerLimits
 	seals             *seals
+	indexes           *indexes
 	// rereads are the digests whose blobs are read a second time now.
 	rereads sync.Map
 	// commits are locks for the commits of one bundle, by its UID.
@@ -116,6 +117,7 @@ func NewREST(config Config) *REST {
 		Config: config, uploads: newPlaces(maxUploads), attempts: newPlaces(maxAttempts),
 		readers: newReaderLimits(config.MaxReaders, config.MaxReadersPerUser), seals: newSeals(),
 	}
+	r.indexes = newIndexes(config.Scratch)
 	for name := range config.Stores {
 		r.storeNames = append(r.storeNames, name)
 	}
@@ -129,9 +131,9 @@ func (*REST) New() runtime.Object { return &rukpak.BundleContentOptions{} }
 // Destroy does nothing: what the subresource works with belongs to others.
 func (*REST) Destroy() {}
 
-// NewConnectOptions returns the query parameters. Nothing follows the subresource in the path.
+// NewConnectOptions returns the query parameters, and the path of what is read of the content.
 func (*REST) NewConnectOptions() (runtime.Object, bool, string) {
-	return &rukpak.BundleContentOptions{}, false, ""
+	return &rukpak.BundleContentOptions{}, true, "path"
 }
 
 // ConnectMethods are the methods that content knows. The verbs that they need are get and update.
@@ -155,6 +157,10 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := genericapirequest.WithNamespace(req.Context(), namespace)
 		if req.Method == http.MethodPut {
+			if asksInside(o) {
+				refuseInside(w, responder)
+				return
+			}
 			r.put(ctx, name, o, w, req, responder)
 			return
 		}

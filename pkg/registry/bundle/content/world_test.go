@@ -100,8 +100,15 @@ func (w *world) serve(rw http.ResponseWriter, req *http.Request) {
 	if w.caller != nil {
 		ctx = genericapirequest.WithUser(ctx, w.caller)
 	}
-	options := &rukpak.BundleContentOptions{Digest: req.URL.Query().Get("digest"), Attempt: req.URL.Query().Get("attempt")}
-	handler, err := w.rest.Connect(ctx, strings.TrimPrefix(req.URL.Path, "/"), options, responder{rw})
+	query := req.URL.Query()
+	options := &rukpak.BundleContentOptions{
+		Digest: query.Get("digest"), Attempt: query.Get("attempt"), Format: query.Get("format"), Recursive: query.Get("recursive") == "true",
+	}
+	name, inside, ok := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
+	if ok {
+		options.Path = "/" + inside
+	}
+	handler, err := w.rest.Connect(ctx, name, options, responder{rw})
 	if err != nil {
 		w.t.Error(err)
 		return
@@ -346,12 +353,16 @@ func (m *memoryReferences) Remove(_ context.Context, ref reference.Ref) error {
 type faultyStore struct {
 	content.Store
 	create, write, commit, stat, delete error
+	open, index, putIndex               error
 	room                                func() error
 	// opened, if set, stands in front of what is read.
 	opened func(io.ReadCloser) io.ReadCloser
 }
 
 func (f *faultyStore) Open(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error) {
+	if f.open != nil {
+		return nil, f.open
+	}
 	r, err := f.Store.Open(ctx, digest, offset, length)
 	if err == nil && f.opened != nil {
 		r = f.opened(r)
@@ -364,6 +375,20 @@ func (f *faultyStore) Delete(ctx context.Context, digest string) error {
 		return f.delete
 	}
 	return f.Store.Delete(ctx, digest)
+}
+
+func (f *faultyStore) OpenIndex(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error) {
+	if f.index != nil {
+		return nil, f.index
+	}
+	return f.Store.OpenIndex(ctx, digest, offset, length)
+}
+
+func (f *faultyStore) PutIndex(ctx context.Context, digest string, r io.Reader, size int64) error {
+	if f.putIndex != nil {
+		return f.putIndex
+	}
+	return f.Store.PutIndex(ctx, digest, r, size)
 }
 
 func (f *faultyStore) Room(ctx context.Context) error {

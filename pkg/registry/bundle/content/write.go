@@ -98,15 +98,18 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 			klog.FromContext(ctx).Error(err, "Cannot drop an upload that came to nothing", "bundle", klog.KObj(b))
 		}
 	}()
+	indexing := r.indexes.newIndexingWriter(ctx, store, writer)
+	defer indexing.drop(ctx)
 	in := &roomyReader{from: body, room: func() error { return store.Room(ctx) }}
-	summary, err := r.receive(ctx, b, g, req, body, in, &storeWriter{Writer: writer}, limits, check)
+	summary, err := r.receive(ctx, b, g, req, body, in, &storeWriter{Writer: indexing}, indexing.indexer(), limits, check)
 	if err != nil {
 		return nil, 0, err
 	}
+	indexing.summary = summary
 	failpoint.Hit("content/after-upload")
 	defer r.lockCommit(b.UID)()
 	ref := reference.Ref{Store: class.Store, Digest: summary.Digest, BundleUID: string(b.UID)}
-	return r.commit(ctx, b, class, g, ref, writer, summary)
+	return r.commit(ctx, b, class, g, ref, indexing, summary)
 }
 
 // admit takes a place among the writes that may run at the same time, if there is one, and room in the store.
@@ -131,7 +134,7 @@ func (r *REST) admit(ctx context.Context, b *rukpak.Bundle, g *grant, store cont
 const busyRetrySeconds = 2
 
 // receive streams the body into the store, and checks every byte of it on the way.
-func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *http.Request, body *pacedReader, in io.Reader, writer *storeWriter, limits tarball.Limits, check provisioner.Check) (tarball.Summary, error) {
+func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *http.Request, body *pacedReader, in io.Reader, writer *storeWriter, index tarball.Indexer, limits tarball.Limits, check provisioner.Check) (tarball.Summary, error) {
 	var (
 		expect  []byte
 		sum     hash.Hash
@@ -145,10 +148,11 @@ func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *htt
 		sum = sha256.New()
 		in = io.TeeReader(in, sum)
 	}
+	options := tarball.Options{Limits: limits, Scratch: r.Scratch, Visit: check.Visit, Index: index, Digest: writer.Digest}
 	if g.canonical {
-		summary, err = tarball.Verify(ctx, io.TeeReader(in, writer), limits, check.Visit)
+		summary, err = tarball.VerifyIndexed(ctx, io.TeeReader(in, writer), options)
 	} else {
-		summary, err = tarball.Canonicalize(ctx, writer, in, tarball.Options{Limits: limits, Scratch: r.Scratch, Visit: check.Visit})
+		summary, err = tarball.Canonicalize(ctx, writer, in, options)
 	}
 	switch {
 	case body.err != nil:

@@ -382,7 +382,7 @@ func TestTheSubresource(t *testing.T) {
 	if !slices.Equal(r.storeNames, []string{"a", "b"}) {
 		t.Errorf("stores are asked in the order %v", r.storeNames)
 	}
-	if options, path, _ := r.NewConnectOptions(); path || !apiequality.Semantic.DeepEqual(options, r.New()) {
+	if options, path, key := r.NewConnectOptions(); !path || key != "path" || !apiequality.Semantic.DeepEqual(options, r.New()) {
 		t.Errorf("options %+v, a path after it: %v", options, path)
 	}
 	if m := r.ConnectMethods(); !slices.Equal(m, []string{"GET", "HEAD", "PUT"}) {

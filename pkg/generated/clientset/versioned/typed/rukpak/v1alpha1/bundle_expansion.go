@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"mime"
 	"net/http"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content/listing"
 )
 
 // BundleExpansion reads and writes the content of bundles, which is a stream of bytes and no object.
@@ -31,6 +33,11 @@ type BundleExpansion interface {
 	// PutContent makes body, a tar or tar.gz, the content of a bundle, and returns the bundle as it is then.
 	// Body is streamed, and read once: a request that fails is not repeated.
 	PutContent(ctx context.Context, name string, body io.Reader, opts PutContentOptions) (*v1alpha1.Bundle, error)
+	// GetFile opens one file of a bundle's content; it costs what the file costs, however large the bundle is.
+	// IsNotFound means that there is no such bundle or no such file.
+	GetFile(ctx context.Context, name, path string, opts GetFileOptions) (*Content, error)
+	// ListFiles goes through the entries of a directory of a bundle's content; "" is its root.
+	ListFiles(ctx context.Context, name, path string, opts ListFilesOptions) iter.Seq2[listing.Entry, error]
 }
 
 // GetContentOptions choose what is read.

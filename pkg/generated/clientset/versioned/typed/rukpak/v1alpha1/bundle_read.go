@@ -19,6 +19,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 )
 
 const (
@@ -217,7 +218,12 @@ func (c *bundles) openContent(ctx context.Context, name string, opts GetContentO
 	if opts.Digest != "" {
 		request = request.Param("digest", opts.Digest)
 	}
-	header := http.Header{"Accept": {"application/gzip, application/json;q=0.1"}}
+	return c.openPart(ctx, request, "application/gzip, application/json;q=0.1", opts, ifRange, name)
+}
+
+// openPart makes one request for all or a part of something.
+func (c *bundles) openPart(ctx context.Context, request *rest.Request, accept string, opts GetContentOptions, ifRange, name string) (*Content, error) {
+	header := http.Header{"Accept": {accept}}
 	part := opts.Offset > 0 || opts.Length > 0
 	if part {
 		end := ""

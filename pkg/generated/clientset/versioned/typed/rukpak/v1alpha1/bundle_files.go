@@ -1,0 +1,137 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"rukpak.io/apiserver/pkg/content/listing"
+)
+
+// GetFileOptions choose what is read of a file.
+type GetFileOptions struct {
+	// Digest picks one of the contents that are still served; empty means the current one.
+	Digest string
+	// Offset is the first byte that is read, and Length how many at most; 0 means to the end.
+	Offset, Length int64
+	// IfDigest is the digest that the file has to have. Another file is an error, IsPreconditionFailed.
+	IfDigest string
+	// Patience is as in GetContentOptions.
+	Patience time.Duration
+}
+
+// ListFilesOptions choose what is listed.
+type ListFilesOptions struct {
+	// Digest picks one of the contents that are still served; empty means the current one.
+	Digest string
+	// Recursive lists everything below the directory.
+	Recursive bool
+}
+
+var errPath = errors.New("a path has no empty components, and none that is . or ..")
+
+// GetFile opens a file of a bundle's content by its path, in which symbolic links are followed. Digest and size of what it
+// returns are those of the file. It goes on where it broke off as GetContent does, if the file is the same then.
+func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOptions) (*Content, error) {
+	if path == "" || strings.HasSuffix(path, "/") {
+		return nil, fmt.Errorf("file %q of bundle %q: that is a directory", path, name)
+	}
+	if opts.Offset < 0 || opts.Length < 0 {
+		return nil, fmt.Errorf("file %q of bundle %q: offset %d and length %d must not be negative", path, name, opts.Offset, opts.Length)
+	}
+	patience := opts.Patience
+	if patience == 0 {
+		patience = readPatience
+	}
+	open := func(ctx context.Context, opts GetFileOptions) (*Content, error) {
+		request, err := c.inside(name, path, opts.Digest)
+		if err != nil {
+			return nil, err
+		}
+		return c.openPart(ctx, request, "*/*", GetContentOptions{Offset: opts.Offset, Length: opts.Length, IfDigest: opts.IfDigest}, "", name)
+	}
+	content, err := untilItPasses(ctx, patience, nil, func(ctx context.Context) (*Content, error) { return open(ctx, opts) })
+	if err != nil {
+		return nil, err
+	}
+	content.ctx, content.patience = ctx, patience
+	content.resume = func(ctx context.Context, offset, length int64) (*Content, error) {
+		return open(ctx, GetFileOptions{Digest: opts.Digest, Offset: offset, Length: length, IfDigest: content.Digest})
+	}
+	return content, nil
+}
+
+// ListFiles goes through the entries of a directory of a bundle's content, in the order of their names; "" is the root. The
+// list is read as the loop goes on. An error is the last thing that it yields.
+//
+//	for entry, err := range bundles.ListFiles(ctx, "app", "manifests", ListFilesOptions{}) {
+func (c *bundles) ListFiles(ctx context.Context, name, path string, opts ListFilesOptions) iter.Seq2[listing.Entry, error] {
+	return func(yield func(listing.Entry, error) bool) {
+		if err := c.listFiles(ctx, name, path, opts, yield); err != nil && err != errStopped {
+			yield(listing.Entry{}, err)
+		}
+	}
+}
+
+// errStopped ends a list that nobody reads on.
+var errStopped = errors.New("stopped")
+
+func (c *bundles) listFiles(ctx context.Context, name, path string, opts ListFilesOptions, yield func(listing.Entry, error) bool) error {
+	path = strings.TrimSuffix(path, "/")
+	request, err := c.inside(name, path, opts.Digest)
+	if err != nil {
+		return err
+	}
+	if opts.Recursive {
+		request = request.Param("recursive", "true")
+	}
+	response, err := c.roundTrip(ctx, request, http.MethodGet, nil, http.Header{"Accept": {listing.MediaType}}, name)
+	if err != nil {
+		return err
+	}
+	// It was only read.
+	defer response.Body.Close()
+	err = listing.Read(response.Body, func(e listing.Entry) error {
+		if !yield(e, nil) {
+			return errStopped
+		}
+		return nil
+	})
+	if err != nil && err != errStopped {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return fmt.Errorf("files of bundle %q: %w", name, err)
+	}
+	return err
+}
+
+// inside begins a request for a path in a bundle's content, with a slash behind it if it is the root. Names may have any bytes,
+// which a request for a subresource would not take.
+func (c *bundles) inside(name, path, digest string) (*rest.Request, error) {
+	for part := range strings.SplitSeq(path, "/") {
+		if path != "" && (part == "" || part == "." || part == "..") {
+			return nil, fmt.Errorf("file %q of bundle %q: %w", path, name, errPath)
+		}
+	}
+	content := c.GetClient().Get().Namespace(c.GetNamespace()).Resource("bundles").Name(name).SubResource("content")
+	if err := content.Error(); err != nil {
+		return nil, fmt.Errorf("file %q of bundle %q: %w", path, name, err)
+	}
+	base := strings.TrimSuffix(c.GetClient().Get().AbsPath("/").URL().Path, "/")
+	request := c.GetClient().Get().AbsPath(strings.TrimPrefix(content.URL().Path, base) + "/" + path)
+	if digest != "" {
+		request = request.Param("digest", digest)
+	}
+	return request, nil
+}

@@ -1,0 +1,325 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/klog/v2"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/listing"
+	"rukpak.io/apiserver/pkg/tarball"
+	"rukpak.io/apiserver/pkg/tarball/toc"
+)
+
+// formatTar asks for the tar in the archive.
+const formatTar = "tar"
+
+// insider is somebody who reads what is in a content.
+type insider struct {
+	r         *REST
+	b         *rukpak.Bundle
+	c         *rukpak.ContentStatus
+	store     content.Store
+	tar       bool
+	path      string // in the form of an entry's name; "" is the root
+	directory bool   // the path says that it is one
+	recursive bool
+	base      string // the path of the request, without what is in path
+	query     url.Values
+}
+
+// asksInside reports whether a request is for something in the content, and not for the archive.
+func asksInside(o *rukpak.BundleContentOptions) bool {
+	return o.Path != "" || o.Format != "" || o.Recursive
+}
+
+// refuseInside answers what would write a part of a content, which is whole or not at all.
+func refuseInside(w http.ResponseWriter, responder rest.Responder) {
+	w.Header().Set("Allow", http.MethodGet+", "+http.MethodHead)
+	responder.Error(apierrors.NewMethodNotSupported(rukpak.Resource("bundles/content"), "update of a part"))
+}
+
+// inside answers GET and HEAD of one file, of a list of files, or of the tar.
+func (r *REST) inside(ctx context.Context, name string, o *rukpak.BundleContentOptions, w http.ResponseWriter, req *http.Request, responder rest.Responder) {
+	i, err := newInsider(r, o, req)
+	if err != nil {
+		responder.Error(err)
+		return
+	}
+	b, c, blob, err := r.find(ctx, name, o)
+	if err != nil {
+		responder.Error(err)
+		return
+	}
+	i.b, i.c, i.store = b, c, blob.store
+	blob.close()
+
+	out, err := i.attempt(ctx, w, req)
+	if !out.began && spoiled(err) {
+		if err = r.indexes.rebuild(ctx, i.store, c.Digest, err); err == nil {
+			out, err = i.attempt(ctx, w, req)
+		}
+	}
+	audit.AddAuditAnnotations(ctx, auditBundle, string(b.UID), auditDigest, c.Digest, auditBytes, strconv.FormatInt(out.written, 10))
+	readBytes.Add(float64(out.written))
+	switch {
+	case err != nil:
+		out.abort(responder, i.failure(ctx, out, err))
+	case out.dropped:
+		out.answer(responder, i.refused(out.code))
+	}
+}
+
+// attempt answers once, and reports what went wrong.
+func (i *insider) attempt(ctx context.Context, w http.ResponseWriter, req *http.Request) (*sender, error) {
+	out := newSender(ctx, w)
+	err := i.answer(ctx, out, req)
+	if err != nil && !out.began {
+		// The answer is an error, or another attempt.
+		out.dropped = true
+	}
+	if sendErr := out.finish(); err == nil && sendErr != nil {
+		err = fmt.Errorf("%w: %w", errUnsent, sendErr)
+	}
+	return out, err
+}
+
+// errUnsent says that a reader did not take all of it.
+var errUnsent = errors.New("the answer was not sent whole")
+
+// failure looks into what went wrong, and returns what to tell the reader, if he can still be told.
+func (i *insider) failure(ctx context.Context, out *sender, err error) error {
+	if s, ok := err.(apierrors.APIStatus); ok {
+		return s.(error)
+	}
+	log := klog.FromContext(ctx).WithValues("bundle", klog.KObj(i.b), "digest", i.c.Digest, "path", i.path)
+	switch {
+	case errors.Is(err, errUnsent):
+		log.V(4).Info("A part of content was not sent whole", "err", err)
+	case errors.Is(err, errDamaged):
+		return i.r.reread(context.WithoutCancel(ctx), i.b, i.c, i.store)
+	case errors.Is(err, content.ErrNotFound):
+		i.r.markLost(ctx, i.b, i.c, err)
+		return lost(i.b, i.c.Digest)
+	case spoiled(err) && out.began:
+		log.Error(err, "A part of content was read wrong")
+		go i.lookInto(context.WithoutCancel(ctx), err)
+	default:
+		log.Error(err, "A part of content cannot be read")
+	}
+	return unavailable("read the content", i.b, err)
+}
+
+// lookInto finds out whether the index or the bytes are damaged, and mends what can be mended.
+func (i *insider) lookInto(ctx context.Context, cause error) {
+	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
+	defer cancel()
+	if err := i.r.indexes.rebuild(ctx, i.store, i.c.Digest, cause); errors.Is(err, errDamaged) {
+		// It is logged where it is found out, and the reader is gone.
+		_ = i.r.reread(ctx, i.b, i.c, i.store)
+	}
+}
+
+// refused is an answer of net/http to the conditions or the range of a request, in the form of the API.
+func (i *insider) refused(code int) error {
+	switch code {
+	case http.StatusPreconditionFailed:
+		return preconditionFailed(i.b, fmt.Sprintf("%q is another one by now", i.path))
+	case http.StatusRequestedRangeNotSatisfiable:
+		return status(i.b, int32(code), "RangeNotSatisfiable", fmt.Sprintf("header Range: there is no such part of %q", i.path))
+	}
+	return status(i.b, int32(code), metav1.StatusReasonUnknown, http.StatusText(code))
+}
+
+// spoiled reports whether an index and an archive do not go together.
+func spoiled(err error) bool {
+	return errors.Is(err, toc.ErrDamaged) || errors.Is(err, toc.ErrMismatch)
+}
+
+// newInsider reads what a request asks for.
+func newInsider(r *REST, o *rukpak.BundleContentOptions, req *http.Request) (*insider, error) {
+	i := &insider{r: r, tar: o.Format != "", recursive: o.Recursive, query: req.URL.Query()}
+	switch {
+	case o.Format != "" && o.Format != formatTar:
+		return nil, badRequest("query parameter format: %q is not known; there is %q, and the archive as it is stored without one", o.Format, formatTar)
+	case i.tar && (o.Path != "" || o.Recursive):
+		return nil, badRequest("query parameter format: it is for the whole content, not for a path in it")
+	case o.Recursive && o.Path == "":
+		return nil, badRequest("query parameter recursive: it is for the list of a directory; that of the root is at content/")
+	}
+	i.path, i.directory = strings.TrimPrefix(o.Path, "/"), strings.HasSuffix(o.Path, "/")
+	if i.path == "" {
+		return i, nil
+	}
+	i.base = strings.TrimSuffix(req.URL.Path, i.path)
+	if i.directory {
+		i.path = i.path[:len(i.path)-1]
+	}
+	for part := range strings.SplitSeq(i.path, "/") {
+		if part == "" || part == "." || part == ".." {
+			return nil, badRequest("path %q: the component %q cannot be in it", i.path, part)
+		}
+	}
+	return i, nil
+}
+
+// answer sends what is asked for. An error that comes before anything was sent is for the reader.
+func (i *insider) answer(ctx context.Context, out *sender, req *http.Request) error {
+	limited, cancel := context.WithTimeout(ctx, rebuildPatience+lookupTimeout)
+	defer cancel()
+	index, err := i.r.indexes.open(limited, i.store, i.c.Digest)
+	if err != nil {
+		return err
+	}
+	h := out.Header()
+	// A browser that is led here runs nothing of what it gets.
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	if i.tar {
+		return i.sendPart(ctx, out, req, index, part{mediaType: tarType, digest: index.TarDigest(), size: index.TarSize()})
+	}
+	entry, err := index.Resolve(limited, i.path)
+	if err != nil {
+		return i.noEntry(err)
+	}
+	if entry.Name != i.path {
+		h.Set("Content-Location", i.location(entry))
+	}
+	if entry.Type == tarball.TypeDirectory {
+		return i.sendList(ctx, out, req, index, entry)
+	}
+	switch {
+	case i.directory:
+		return i.noEntry(fmt.Errorf("%q: %w", entry.Name, toc.ErrNotDirectory))
+	case i.recursive:
+		return badRequest("query parameter recursive: %q is no directory", i.path)
+	}
+	return i.sendPart(ctx, out, req, index, part{mediaType: mediaTypeOf(entry.Name), digest: entry.DigestString(), offset: entry.Offset, size: entry.Size})
+}
+
+// part is a part of the tar that is sent as something of its own.
+type part struct {
+	mediaType    string
+	digest       string
+	offset, size int64
+}
+
+func (i *insider) sendPart(ctx context.Context, out *sender, req *http.Request, index *toc.Index, p part) error {
+	body, err := index.Read(ctx, blobOpener(i.store, i.c.Digest), p.offset, p.size)
+	if err != nil {
+		return err
+	}
+	h := out.Header()
+	h.Set("Content-Type", p.mediaType)
+	h.Set("ETag", etag(p.digest))
+	h.Set("Repr-Digest", reprDigest(p.digest))
+	tidyRange(req.Header)
+	http.ServeContent(out, req, "", i.c.UpdateTime.Time, body)
+	// A reader has nothing to lose by a failed close.
+	_ = body.Close()
+	return body.Err()
+}
+
+// sendList sends the list of a directory. Its form may be another one in another version of the server, so its tag is weak.
+func (i *insider) sendList(ctx context.Context, out *sender, req *http.Request, index *toc.Index, dir *toc.Entry) error {
+	h := out.Header()
+	h.Set("Content-Type", listing.MediaType)
+	h.Set("ETag", "W/"+etag(i.c.Digest))
+	h.Set("Last-Modified", i.c.UpdateTime.UTC().Format(http.TimeFormat))
+	if noneMatch(req.Header, etag(i.c.Digest)) {
+		h.Del("Content-Type")
+		out.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	if req.Method == http.MethodHead {
+		return nil
+	}
+	buffered := bufio.NewWriterSize(out, listBuffer)
+	list := listing.NewWriter(buffered, dir.Name)
+	prefix := len(dir.Name)
+	if prefix > 0 {
+		prefix++
+	}
+	err := index.List(ctx, dir.Name, i.recursive, func(e *toc.Entry) error {
+		return list.Add(listed(e, e.Name[prefix:]))
+	})
+	if err == nil {
+		err = list.Close()
+	}
+	if err == nil {
+		err = buffered.Flush()
+	}
+	if out.err != nil {
+		// The reader went away, which finish tells.
+		return nil
+	}
+	return err
+}
+
+// listBuffer is how much of a list is sent at once.
+const listBuffer = 32 << 10
+
+// listed is an entry in a list.
+func listed(e *toc.Entry, name string) listing.Entry {
+	l := listing.Entry{Name: name, Type: listing.File, Mode: fmt.Sprintf("%04o", e.Mode), Size: e.Size, Digest: e.DigestString(), LinkTarget: e.Linkname}
+	switch e.Type {
+	case tarball.TypeDirectory:
+		l.Type = listing.Directory
+	case tarball.TypeSymlink:
+		l.Type = listing.SymbolicLink
+	}
+	return l
+}
+
+// noneMatch reports whether the header If-None-Match names a tag, compared weakly (RFC 9110, section 13.1.2).
+func noneMatch(h http.Header, tag string) bool {
+	for item := range strings.SplitSeq(strings.Join(h.Values("If-None-Match"), ","), ",") {
+		if item = strings.TrimSpace(item); item == "*" || strings.TrimPrefix(item, "W/") == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// location is where what a symbolic link leads to is read by its own path.
+func (i *insider) location(e *toc.Entry) string {
+	u := url.URL{Path: i.base + e.Name, RawQuery: i.query.Encode()}
+	return u.String()
+}
+
+// Reasons of causes in a Status, for programs.
+const (
+	// CauseFileNotFound means that the content has no such file or directory.
+	CauseFileNotFound metav1.CauseType = "FileNotFound"
+	// CauseLinkLoop means that symbolic links on the path lead in a circle.
+	CauseLinkLoop metav1.CauseType = "LinkLoop"
+)
+
+// noEntry says why there is nothing at the path, and passes on what is another error.
+func (i *insider) noEntry(err error) error {
+	cause := metav1.StatusCause{Type: CauseFileNotFound, Message: err.Error(), Field: i.path}
+	switch {
+	case errors.Is(err, toc.ErrLoop):
+		cause.Type = CauseLinkLoop
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, toc.ErrNotDirectory):
+		return err
+	}
+	message := fmt.Sprintf("content %s has no %q: %v", i.c.Digest, i.path, err)
+	return status(i.b, http.StatusNotFound, metav1.StatusReasonNotFound, message, cause)
+}
