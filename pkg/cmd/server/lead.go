@@ -38,6 +38,7 @@ func (p *process) lead(ctx context.Context) error {
 		do("look for claims of others", p.certificates.claims.Run)
 	}
 	do("sweep content", p.sweepStores)
+	do("expire uploads", p.server.Uploads.RunExpiry)
 	for _, c := range p.collectors {
 		do("collect content", func(ctx context.Context) error { return c.Run(ctx, p.Collect.Interval) })
 	}

@@ -70,6 +70,8 @@ type Options struct {
 	Collect CollectOptions
 	// Transfers are the flags of reading content.
 	Transfers TransferOptions
+	// UploadExpiry is how long an upload in parts is kept that does not go on.
+	UploadExpiry time.Duration
 
 	storeURLs storeURLs // from Stores
 }
@@ -121,8 +123,9 @@ func NewOptions() *Options {
 		Unpack: UnpackOptions{
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
 		},
-		Transfers: defaultTransferOptions(),
-		Collect:   CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
+		Transfers:    defaultTransferOptions(),
+		Collect:      CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
+		UploadExpiry: 24 * time.Hour,
 	}
 }
 
@@ -157,6 +160,7 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.StringArrayVar(&o.Stores, "content-store", o.Stores, "A content store, NAME=URL; may be repeated. Classes choose by the name, and by default the one that is called "+v1alpha1.DefaultStore+". URL is file:///PATH for a folder, s3://, gs:// or azblob:// for a bucket, or etcd:?capacity=QUANTITY for the etcd of the API. By default "+v1alpha1.DefaultStore+" is a folder of the data dir.")
 	fs.DurationVar(&o.Collect.Interval, "content-gc-interval", o.Collect.Interval, "Pause between two searches for content that nobody refers to.")
 	fs.DurationVar(&o.Collect.Grace, "content-gc-grace", o.Collect.Grace, "How long content that nobody refers to is kept. Longer than any transfer.")
+	fs.DurationVar(&o.UploadExpiry, "upload-expiry", o.UploadExpiry, "How long an upload in parts is kept that does not go on.")
 
 	o.Transfers.addFlags(sets.FlagSet("transfers"))
 
@@ -223,7 +227,7 @@ func (o *Options) Validate() error {
 	}
 	for flag, d := range map[string]time.Duration{
 		"unpack-backoff": o.Unpack.BackoffBase, "unpack-backoff-cap": o.Unpack.BackoffCap, "unpack-backoff-slow": o.Unpack.BackoffSlow,
-		"content-gc-interval": o.Collect.Interval, "content-gc-grace": o.Collect.Grace,
+		"content-gc-interval": o.Collect.Interval, "content-gc-grace": o.Collect.Grace, "upload-expiry": o.UploadExpiry,
 	} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s: %v is not positive", flag, d))

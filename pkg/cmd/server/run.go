@@ -28,10 +28,12 @@ import (
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/content/reference"
+	"rukpak.io/apiserver/pkg/content/upload"
 	"rukpak.io/apiserver/pkg/etcd"
 	clientset "rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	informers "rukpak.io/apiserver/pkg/generated/informers/externalversions"
 	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
+	"rukpak.io/apiserver/pkg/registry/bundle/uploads"
 )
 
 // process holds what one run of the server is made of, from the bottom up.
@@ -40,6 +42,7 @@ type process struct {
 	client   *clientv3.Client         // of etcd
 	stores   map[string]content.Store // by the names that classes use
 	records  *reference.Records
+	uploads  *upload.Sessions
 	endpoint *endpoint
 	// certificates are what is served with, and what the server is trusted by.
 	certificates *certificates
@@ -122,6 +125,7 @@ func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFun
 		return err
 	}
 	p.records = reference.New(p.client, referencePrefix, time.Now)
+	p.uploads = upload.New(p.client, referencePrefix, time.Now)
 	return nil
 }
 
@@ -146,7 +150,7 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 		MaxReaders:    p.Transfers.MaxReaders, MaxReadersPerUser: p.Transfers.MaxReadersPerUser,
 		Released: p.triggerCollectors,
 		Now:      time.Now,
-	})
+	}, uploads.Config{Sessions: p.uploads, References: p.records, Expiry: p.UploadExpiry})
 	if err != nil {
 		return fmt.Errorf("assemble the server: %w", err)
 	}

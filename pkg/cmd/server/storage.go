@@ -179,7 +179,7 @@ func (p *process) observer(name string, store content.Store) func(collect.Report
 	}
 }
 
-// live lists which content the bundles name.
+// live lists which content the bundles name, and the parts of uploads that are under way.
 func (p *process) live(ctx context.Context) (map[collect.Pair]struct{}, error) {
 	bundles, err := p.server.Bundles.List(ctx)
 	if err != nil {
@@ -197,6 +197,12 @@ func (p *process) live(ctx context.Context) (map[collect.Pair]struct{}, error) {
 		for j := range b.Status.History {
 			add(&b.Status.History[j])
 		}
+	}
+	for ref, err := range p.uploads.Refs(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		pairs[collect.Pair{BundleUID: ref.BundleUID, Digest: ref.Digest}] = struct{}{}
 	}
 	return pairs, nil
 }

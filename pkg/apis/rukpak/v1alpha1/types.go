@@ -595,3 +595,17 @@ type BundleContentOptions struct {
 	// +optional
 	Attempt string `json:"attempt,omitempty"`
 }
+
+// +k8s:conversion-gen:explicit-from=net/url.Values
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// BundleUploadOptions are the parameters of the subresource "uploads". Admission sees
+// them as the object of the CONNECT operation.
+type BundleUploadOptions struct {
+	// +k8s:opaqueType
+	metav1.TypeMeta `json:",inline"`
+
+	// path is what follows the subresource in the path: the ID of an upload, or nothing.
+	// +optional
+	Path string `json:"path,omitempty"`
+}
