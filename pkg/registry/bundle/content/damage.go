@@ -50,7 +50,7 @@ func (r *REST) reread(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentSt
 	}
 	defer r.rereads.Delete(c.Digest)
 	log := klog.FromContext(ctx)
-	err := verify(ctx, store, c)
+	err := rehash(ctx, store, c)
 	switch {
 	case err == nil:
 		log.Info("Content that was read wrong is whole: memory or a line may be bad", "bundle", klog.KObj(b), "digest", c.Digest)
@@ -69,8 +69,8 @@ func (r *REST) reread(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentSt
 	return lost(b, c.Digest)
 }
 
-// verify reads a blob from end to end. Its error is errDamaged, or one of the store.
-func verify(ctx context.Context, store content.Store, c *rukpak.ContentStatus) error {
+// rehash reads a blob from end to end. Its error is errDamaged, or one of the store.
+func rehash(ctx context.Context, store content.Store, c *rukpak.ContentStatus) error {
 	blob, err := store.Open(ctx, c.Digest, 0, -1)
 	if err != nil {
 		return err

@@ -151,7 +151,7 @@ func (x *indexes) make(ctx context.Context, store content.Store, digest string) 
 // blame tells whether an archive could not be read because its bytes are other ones. It may be that only what is
 // taken for an archive has changed.
 func (x *indexes) blame(ctx context.Context, store content.Store, digest string, cause error) error {
-	if err := verify(ctx, store, &rukpak.ContentStatus{Digest: digest}); err != nil {
+	if err := rehash(ctx, store, &rukpak.ContentStatus{Digest: digest}); err != nil {
 		return fmt.Errorf("%w: %w", err, cause)
 	}
 	return cause
