@@ -80,8 +80,9 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, extra content.Co
 	if err != nil {
 		return nil, err
 	}
+	getter := explainNoSpace(config.RESTOptionsGetter)
 	stores := sets.New(slices.Collect(maps.Keys(extra.Stores))...)
-	classes, err := provisionerclass.NewREST(Scheme, config.RESTOptionsGetter, stores)
+	classes, err := provisionerclass.NewREST(Scheme, getter, stores)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, extra content.Co
 		subresource *content.REST
 		inParts     *uploads.REST
 	)
-	bundles, err := bundle.NewStorage(Scheme, config.RESTOptionsGetter, func(b *rukpak.Bundle) {
+	bundles, err := bundle.NewStorage(Scheme, getter, func(b *rukpak.Bundle) {
 		subresource.Release(b)
 		inParts.Release(b)
 	})

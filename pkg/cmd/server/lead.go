@@ -33,6 +33,7 @@ func (p *process) lead(ctx context.Context) error {
 	}
 	do("unpack", p.runUnpack)
 	do("check content", p.checkContent)
+	do("watch room", p.watchRoom)
 	do("rotate the authority", p.certificates.rotate)
 	if p.certificates.claims != nil {
 		do("look for claims of others", p.certificates.claims.Run)
@@ -41,6 +42,9 @@ func (p *process) lead(ctx context.Context) error {
 	do("expire uploads", p.server.Uploads.RunExpiry)
 	for _, c := range p.collectors {
 		do("collect content", func(ctx context.Context) error { return c.Run(ctx, p.Collect.Interval) })
+	}
+	for name := range p.stores {
+		do("scrub content", p.scrubber(name))
 	}
 	return group.Wait()
 }

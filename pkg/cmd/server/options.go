@@ -68,6 +68,10 @@ type Options struct {
 	Stores []string
 	// Collect are the flags of the collector.
 	Collect CollectOptions
+	// Scrub are the flags of the scrubbers.
+	Scrub ScrubOptions
+	// Space are the flags that bound what is stored.
+	Space SpaceOptions
 	// Transfers are the flags of reading content.
 	Transfers TransferOptions
 	// UploadExpiry is how long an upload in parts is kept that does not go on.
@@ -126,6 +130,8 @@ func NewOptions() *Options {
 		Transfers:    defaultTransferOptions(),
 		Collect:      CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
 		UploadExpiry: 24 * time.Hour,
+		Scrub:        ScrubOptions{Interval: 7 * 24 * time.Hour, Rate: 8},
+		Space:        newSpaceOptions(),
 	}
 }
 
@@ -162,6 +168,8 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.Collect.Grace, "content-gc-grace", o.Collect.Grace, "How long content that nobody refers to is kept. Longer than any transfer.")
 	fs.DurationVar(&o.UploadExpiry, "upload-expiry", o.UploadExpiry, "How long an upload in parts is kept that does not go on.")
 
+	o.Scrub.addFlags(fs)
+	o.Space.addFlags(fs, sets.FlagSet("etcd"))
 	o.Transfers.addFlags(sets.FlagSet("transfers"))
 
 	o.Recommended.Etcd.AddFlags(sets.FlagSet("etcd"))
@@ -233,6 +241,8 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s: %v is not positive", flag, d))
 		}
 	}
+	errs = append(errs, o.Scrub.validate()...)
+	errs = append(errs, o.Space.validate()...)
 	errs = append(errs, o.Transfers.validate()...)
 	stores, err := parseStores(o.Stores, o.DataDir)
 	if err != nil {
