@@ -23,11 +23,14 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	clientset "rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 	"rukpak.io/apiserver/test/integration/harness"
@@ -106,7 +109,11 @@ func TestContentComesWholeOverASlowLine(t *testing.T) {
 	}
 	c := startCluster(t, "--request-timeout="+orElse(os.Getenv(linkTimeoutVariable), linkTimeout))
 	archive := canonical(t, noise("data", 31, size))
-	must(c.Rukpak.RukpakV1alpha1().Bundles("default").Create(t.Context(), uploadBundle("app", "raw"), metav1.CreateOptions{}))(t)
+	class := &v1alpha1.ProvisionerClass{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Provisioner: v1alpha1.ProvisionerRaw, Limits: &v1alpha1.ContentLimits{
+		CompressedBytes: ptr.To(resource.MustParse("4Gi")), Bytes: ptr.To(resource.MustParse("4Gi")),
+	}}
+	must(c.Rukpak.RukpakV1alpha1().ProvisionerClasses().Create(t.Context(), class, metav1.CreateOptions{}))(t)
+	must(c.Rukpak.RukpakV1alpha1().Bundles("default").Create(t.Context(), uploadBundle("app", class.Name), metav1.CreateOptions{}))(t)
 	token := c.administrator(t)
 	must(c.straight(t, token).RukpakV1alpha1().Bundles("default").PutContent(t.Context(), "app", bytes.NewReader(archive), typed.PutContentOptions{}))(t)
 
