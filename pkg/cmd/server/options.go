@@ -72,6 +72,8 @@ type Options struct {
 	Scrub ScrubOptions
 	// Space are the flags that bound what is stored.
 	Space SpaceOptions
+	// AcceptDataLoss is the token of a loss that is accepted.
+	AcceptDataLoss string
 	// Transfers are the flags of reading content.
 	Transfers TransferOptions
 	// UploadExpiry is how long an upload in parts is kept that does not go on.
@@ -170,6 +172,7 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 
 	o.Scrub.addFlags(fs)
 	o.Space.addFlags(fs, sets.FlagSet("etcd"))
+	fs.StringVar(&o.AcceptDataLoss, "accept-data-loss", o.AcceptDataLoss, "The token that a refusal to serve names when etcd and the content stores do not fit together: what etcd has is what counts from then on. It is good for that loss alone.")
 	o.Transfers.addFlags(sets.FlagSet("transfers"))
 
 	o.Recommended.Etcd.AddFlags(sets.FlagSet("etcd"))
@@ -243,6 +246,9 @@ func (o *Options) Validate() error {
 	}
 	errs = append(errs, o.Scrub.validate()...)
 	errs = append(errs, o.Space.validate()...)
+	if o.AcceptDataLoss != "" && !acceptToken.MatchString(o.AcceptDataLoss) {
+		errs = append(errs, fmt.Errorf("--accept-data-loss: %q is not a token that a refusal names", o.AcceptDataLoss))
+	}
 	errs = append(errs, o.Transfers.validate()...)
 	stores, err := parseStores(o.Stores, o.DataDir)
 	if err != nil {

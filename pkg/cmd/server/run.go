@@ -27,6 +27,7 @@ import (
 	"rukpak.io/apiserver/pkg/apiserver"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
+	"rukpak.io/apiserver/pkg/content/instance"
 	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/content/upload"
 	"rukpak.io/apiserver/pkg/etcd"
@@ -43,6 +44,7 @@ type process struct {
 	stores   map[string]content.Store // by the names that classes use
 	records  *reference.Records
 	uploads  *upload.Sessions
+	instance *instance.Guard
 	endpoint *endpoint
 	// certificates are what is served with, and what the server is trusted by.
 	certificates *certificates
@@ -70,7 +72,7 @@ func (o *Options) Run(ctx context.Context) error {
 	p := &process{Options: o, stores: map[string]content.Store{}, recheck: make(chan struct{}, 1), storeMetrics: newStoreMetrics()}
 	defer p.close()
 	for _, step := range []func(context.Context, context.CancelCauseFunc) error{
-		p.openStorage, p.emptyScratch, p.applyOptions, p.assemble, p.addHooks,
+		p.openStorage, p.emptyScratch, p.applyOptions, p.checkInstance, p.assemble, p.addHooks,
 	} {
 		if err := step(ctx, cancel); err != nil {
 			return err
@@ -145,7 +147,7 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 	if p.monitor != nil {
 		watched = p.monitor
 	}
-	server, err := apiserver.New(p.config, watched, subresource.Config{
+	server, err := apiserver.New(p.config, watched, p.instance, subresource.Config{
 		References:    p.records,
 		Stores:        p.stores,
 		Resolve:       p.resolver(),
@@ -214,10 +216,11 @@ func (p *process) makeLoopback() error {
 // addHooks starts what works beside the server once that serves.
 func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) error {
 	hooks := map[string]func(context.Context) error{
-		"rukpak-informers":    func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil },
-		"rukpak-classes":      func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) },
+		"rukpak-informers":    p.whenWhole(func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil }),
+		"rukpak-classes":      p.whenWhole(func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) }),
 		"rukpak-leader":       p.runLeader,
 		"rukpak-certificates": p.certificates.follow,
+		"rukpak-instance":     p.watchInstance,
 	}
 	hooks["rukpak-space"] = p.watchEtcdSpace
 	if p.monitor != nil {

@@ -109,6 +109,9 @@ func (p *process) checkContent(ctx context.Context) error {
 			return nil
 		case <-p.recheck:
 		}
+		if err := p.instance.Wait(ctx); err != nil {
+			return nil
+		}
 		bundles, err := p.server.Bundles.List(ctx)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Cannot list bundles yet", "err", err)
@@ -132,7 +135,7 @@ func (p *process) makeCollectors() error {
 	for _, name := range slices.Sorted(maps.Keys(p.stores)) {
 		store := p.stores[name]
 		config := collect.Config{
-			StoreName: name, Store: store, Records: p.records, Live: p.live, Now: time.Now,
+			StoreName: name, Store: store, Records: p.records, Live: p.guarded(name, p.live), Now: time.Now,
 			Grace: p.Collect.Grace, Hold: holdTime, HoldAbove: holdAbove, Observe: p.observer(name, store),
 		}
 		if store.Shared() {
