@@ -179,6 +179,14 @@ func TestFsck(t *testing.T) {
 	if got := kinds(t, s, 0); got != "" {
 		t.Errorf("after all is mended it finds %s", got)
 	}
+	// Content of another server is not measured by this one's bundles.
+	mark := filepath.Join(s.Dir, "content", "mark")
+	if err := os.WriteFile(mark, []byte("of somebody else"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := tool(t, s, "fsck", "--repair"); code != 2 || !strings.Contains(stderr, "nothing is repaired") {
+		t.Errorf("with a store of somebody else it ends with %d: %s", code, stderr)
+	}
 	if code, _, stderr := tool(t, s, "fsck", "--data-dir=/nowhere", "-o=yaml"); code != 2 {
 		t.Errorf("with a wrong flag it ends with %d: %s", code, stderr)
 	}

@@ -18,6 +18,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apiserver"
 	"rukpak.io/apiserver/pkg/content/filesystem"
+	"rukpak.io/apiserver/pkg/content/instance"
 	"rukpak.io/apiserver/pkg/content/verify"
 	"rukpak.io/apiserver/pkg/registry/bundle"
 )
@@ -100,7 +101,10 @@ func (f *fsck) run(ctx context.Context) (clean bool, err error) {
 		}
 		clean = len(report.Problems) == 0
 		if f.repair {
-			err = c.Repair(ctx, report)
+			// An etcd of before, or of another server, names other content than the stores should keep.
+			if err = p.inspectInstance(ctx); err == nil {
+				err = c.Repair(ctx, report)
+			}
 		}
 		// What was repaired until then is worth to be known.
 		return errors.Join(err, f.print(report))
@@ -162,6 +166,24 @@ func (f *fsck) print(report *verify.Report) error {
 	}
 	_, err := fmt.Fprintf(f.out, "%d contents of bundles, %d problems, %d repaired\n", report.Contents, len(report.Problems), repaired)
 	return err
+}
+
+// inspectInstance fails unless etcd and the content stores belong together.
+func (p *process) inspectInstance(ctx context.Context) error {
+	config := instance.Config{
+		KV: p.client, Prefix: referencePrefix, Objects: etcdPrefix + "/", Stores: map[string]instance.Store{}, Now: time.Now, Referred: p.referred,
+	}
+	for name, store := range p.stores {
+		config.Stores[name] = store
+	}
+	guard, err := instance.New(config)
+	if err != nil {
+		return err
+	}
+	if err := guard.Inspect(ctx); err != nil {
+		return fmt.Errorf("nothing is repaired: %w", err)
+	}
+	return nil
 }
 
 // offlineBundles opens the stored bundles as the server does, with its encryption, but without serving them.
