@@ -8,11 +8,10 @@ import (
 	"os"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/component-base/cli"
 
 	"rukpak.io/apiserver/pkg/cmd/server"
 )
 
 func main() {
-	os.Exit(cli.Run(server.NewCommand(genericapiserver.SetupSignalContext())))
+	os.Exit(server.Main(genericapiserver.SetupSignalContext()))
 }

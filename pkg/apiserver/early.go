@@ -28,7 +28,7 @@ const etcdRetrySeconds = 5
 
 // failEarly answers requests for objects with an error that names etcd while it does not answer. They would wait for
 // it until their deadline, those for content without one, and end with words that say nothing. Requests that are under
-// way when etcd goes away end then; content that is being sent does not need it, and goes on. So does discovery.
+// way when etcd goes away end then; content that is being sent or received does not need it yet, and goes on. So does discovery.
 func failEarly(next http.Handler, etcd Etcd) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := genericapirequest.RequestInfoFrom(req.Context())
@@ -40,7 +40,7 @@ func failEarly(next http.Handler, etcd Etcd) http.Handler {
 			etcdIsAway(w, req, info, err)
 			return
 		}
-		if info.Subresource != "content" {
+		if info.Subresource != "content" && info.Subresource != "uploads" {
 			ctx, cancel := context.WithCancel(req.Context())
 			defer cancel()
 			go func() {

@@ -22,6 +22,7 @@ import (
 	generatedopenapi "rukpak.io/apiserver/pkg/generated/openapi"
 	"rukpak.io/apiserver/pkg/registry/bundle"
 	"rukpak.io/apiserver/pkg/registry/bundle/content"
+	"rukpak.io/apiserver/pkg/registry/bundle/uploads"
 	"rukpak.io/apiserver/pkg/registry/provisionerclass"
 )
 
@@ -34,6 +35,7 @@ type Server struct {
 	Bundles *bundle.Storage
 	Classes *provisionerclass.REST
 	Content *content.REST
+	Uploads *uploads.REST
 }
 
 // Describe sets what of a configuration is the same however the server runs: its OpenAPI documents and
@@ -50,13 +52,13 @@ func Describe(config *genericapiserver.Config) {
 	config.OpenAPIConfig.IgnorePrefixes = append(config.OpenAPIConfig.IgnorePrefixes, watchPrefix)
 	config.OpenAPIV3Config.IgnorePrefixes = append(config.OpenAPIV3Config.IgnorePrefixes, watchPrefix)
 	// Content takes as long as the client's line is slow.
-	config.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("content"))
+	config.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("content", "uploads"))
 }
 
 // New assembles the server from a configuration that the options have been applied to. An etcd that can be away is
 // watched; one that is part of the process is nil. The gate decides whether requests for objects are answered. The
-// configuration of the subresource lacks its bundles and classes, which are made here.
-func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra content.Config) (*Server, error) {
+// configurations of the subresources lack bundles and classes, and that of uploads what is common to both: they are made here.
+func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra content.Config, parts uploads.Config) (*Server, error) {
 	secure(&config.Authentication)
 	attempts := &attemptAuthorizer{}
 	both, err := union.New(
@@ -79,20 +81,30 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra
 	if err != nil {
 		return nil, err
 	}
+	getter := explainNoSpace(config.RESTOptionsGetter)
 	stores := sets.New(slices.Collect(maps.Keys(extra.Stores))...)
-	classes, err := provisionerclass.NewREST(Scheme, config.RESTOptionsGetter, stores)
+	classes, err := provisionerclass.NewREST(Scheme, getter, stores)
 	if err != nil {
 		return nil, err
 	}
-	var subresource *content.REST
-	bundles, err := bundle.NewStorage(Scheme, config.RESTOptionsGetter, func(b *rukpak.Bundle) { subresource.Release(b) })
+	var (
+		subresource *content.REST
+		inParts     *uploads.REST
+	)
+	bundles, err := bundle.NewStorage(Scheme, getter, func(b *rukpak.Bundle) {
+		subresource.Release(b)
+		inParts.Release(b)
+	})
 	if err != nil {
 		return nil, err
 	}
 	attempts.bundles.Store(bundles)
 	extra.Bundles, extra.Classes = bundles, classes
 	subresource = content.NewREST(extra)
-	s := &Server{Generic: generic, Bundles: bundles, Classes: classes, Content: subresource}
+	parts.Bundles, parts.Content, parts.Authorizer = bundles, subresource, config.Authorization.Authorizer
+	parts.Stores, parts.CommitTimeout, parts.PlaceTimeout, parts.Now = extra.Stores, extra.CommitTimeout, extra.PlaceTimeout, extra.Now
+	inParts = uploads.NewREST(parts)
+	s := &Server{Generic: generic, Bundles: bundles, Classes: classes, Content: subresource, Uploads: inParts}
 
 	group := genericapiserver.NewDefaultAPIGroupInfo(rukpak.GroupName, Scheme, runtime.NewParameterCodec(Scheme), Codecs)
 	group.NegotiatedSerializer = Serializer
@@ -100,6 +112,7 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra
 		"bundles":            bundles.Bundle,
 		"bundles/status":     bundles.Status,
 		"bundles/content":    s.Content,
+		"bundles/uploads":    s.Uploads,
 		"provisionerclasses": classes,
 	}
 	return s, generic.InstallAPIGroup(&group)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,9 @@ func TestCrashPoints(t *testing.T) {
 		c.RevisionHistoryLimit = ptr.To[int32](0)
 	})
 	for i, point := range failpoint.Names() {
+		if strings.HasPrefix(point, "upload/") {
+			continue // no image passes it: TestKilledUploadsGoOn of test/integration does
+		}
 		passed := t.Run(point, func(t *testing.T) {
 			s := s.in(t)
 			bundle := fmt.Sprintf("app-%d", i)

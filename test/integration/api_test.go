@@ -45,6 +45,7 @@ func TestDiscovery(t *testing.T) {
 			"bundles":            {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"},
 			"bundles/status":     {"get", "patch", "update"},
 			"bundles/content":    {"get", "update"},
+			"bundles/uploads":    {"create", "delete", "get", "patch"},
 			"provisionerclasses": {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"},
 		} {
 			if got := found[name].Verbs; !slices.Equal(slices.Sorted(slices.Values(got)), verbs) {

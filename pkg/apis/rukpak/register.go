@@ -28,6 +28,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&Bundle{},
 		&BundleList{},
 		&BundleContentOptions{},
+		&BundleUploadOptions{},
 	)
 	return nil
 }

@@ -245,3 +245,12 @@ type BundleContentOptions struct {
 	Recursive bool
 	Attempt   string
 }
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// BundleUploadOptions are the parameters of the subresource "uploads". Admission sees them as the object of the
+// CONNECT operation.
+type BundleUploadOptions struct {
+	metav1.TypeMeta
+	Path string
+}

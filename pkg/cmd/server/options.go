@@ -70,8 +70,14 @@ type Options struct {
 	Collect CollectOptions
 	// AcceptDataLoss is the token of a loss that is accepted.
 	AcceptDataLoss string
+	// Scrub are the flags of the scrubbers.
+	Scrub ScrubOptions
+	// Space are the flags that bound what is stored.
+	Space SpaceOptions
 	// Transfers are the flags of reading content.
 	Transfers TransferOptions
+	// UploadExpiry is how long an upload in parts is kept that does not go on.
+	UploadExpiry time.Duration
 
 	storeURLs storeURLs // from Stores
 }
@@ -123,8 +129,11 @@ func NewOptions() *Options {
 		Unpack: UnpackOptions{
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
 		},
-		Transfers: defaultTransferOptions(),
-		Collect:   CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
+		Transfers:    defaultTransferOptions(),
+		Collect:      CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
+		UploadExpiry: 24 * time.Hour,
+		Scrub:        ScrubOptions{Interval: 7 * 24 * time.Hour, Rate: 8},
+		Space:        newSpaceOptions(),
 	}
 }
 
@@ -159,8 +168,11 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.StringArrayVar(&o.Stores, "content-store", o.Stores, "A content store, NAME=URL; may be repeated. Classes choose by the name, and by default the one that is called "+v1alpha1.DefaultStore+". URL is file:///PATH for a folder, s3://, gs:// or azblob:// for a bucket, or etcd:?capacity=QUANTITY for the etcd of the API. By default "+v1alpha1.DefaultStore+" is a folder of the data dir.")
 	fs.DurationVar(&o.Collect.Interval, "content-gc-interval", o.Collect.Interval, "Pause between two searches for content that nobody refers to.")
 	fs.DurationVar(&o.Collect.Grace, "content-gc-grace", o.Collect.Grace, "How long content that nobody refers to is kept. Longer than any transfer.")
+	fs.DurationVar(&o.UploadExpiry, "upload-expiry", o.UploadExpiry, "How long an upload in parts is kept that does not go on.")
 	fs.StringVar(&o.AcceptDataLoss, "accept-data-loss", o.AcceptDataLoss, "The token that a refusal to serve names when etcd and the content stores do not fit together: what etcd has is what counts from then on. It is good for that loss alone.")
 
+	o.Scrub.addFlags(fs)
+	o.Space.addFlags(fs, sets.FlagSet("etcd"))
 	o.Transfers.addFlags(sets.FlagSet("transfers"))
 
 	o.Recommended.Etcd.AddFlags(sets.FlagSet("etcd"))
@@ -226,7 +238,7 @@ func (o *Options) Validate() error {
 	}
 	for flag, d := range map[string]time.Duration{
 		"unpack-backoff": o.Unpack.BackoffBase, "unpack-backoff-cap": o.Unpack.BackoffCap, "unpack-backoff-slow": o.Unpack.BackoffSlow,
-		"content-gc-interval": o.Collect.Interval, "content-gc-grace": o.Collect.Grace,
+		"content-gc-interval": o.Collect.Interval, "content-gc-grace": o.Collect.Grace, "upload-expiry": o.UploadExpiry,
 	} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s: %v is not positive", flag, d))
@@ -235,6 +247,8 @@ func (o *Options) Validate() error {
 	if o.AcceptDataLoss != "" && !acceptToken.MatchString(o.AcceptDataLoss) {
 		errs = append(errs, fmt.Errorf("--accept-data-loss: %q is not a token that a refusal names", o.AcceptDataLoss))
 	}
+	errs = append(errs, o.Scrub.validate()...)
+	errs = append(errs, o.Space.validate()...)
 	errs = append(errs, o.Transfers.validate()...)
 	stores, err := parseStores(o.Stores, o.DataDir)
 	if err != nil {

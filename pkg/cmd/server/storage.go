@@ -7,10 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -44,7 +44,7 @@ const (
 func (p *process) openEtcd(ctx context.Context, cancel context.CancelCauseFunc) error {
 	transportConfig := &p.Recommended.Etcd.StorageConfig.Transport
 	if len(transportConfig.ServerList) == 0 {
-		embedded, err := etcd.Start(ctx, filepath.Join(p.DataDir, "etcd"))
+		embedded, err := etcd.StartWithQuota(ctx, p.etcdDir(), p.Space.EtcdQuota.Value())
 		if err != nil {
 			return err
 		}
@@ -118,9 +118,7 @@ func (p *process) checkContent(ctx context.Context) error {
 			time.AfterFunc(time.Second, p.requestCheck)
 			continue
 		}
-		for i := range bundles {
-			p.server.Content.CheckStored(ctx, &bundles[i])
-		}
+		p.server.Content.CheckAll(ctx, bundles)
 	}
 }
 
@@ -182,7 +180,7 @@ func (p *process) observer(name string, store content.Store) func(collect.Report
 	}
 }
 
-// live lists which content the bundles name.
+// live lists which content the bundles name, and the parts of uploads that are under way.
 func (p *process) live(ctx context.Context) (map[collect.Pair]struct{}, error) {
 	bundles, err := p.server.Bundles.List(ctx)
 	if err != nil {
@@ -191,15 +189,29 @@ func (p *process) live(ctx context.Context) (map[collect.Pair]struct{}, error) {
 	pairs := map[collect.Pair]struct{}{}
 	for i := range bundles {
 		b := &bundles[i]
-		add := func(c *rukpak.ContentStatus) {
+		for c := range contents(&b.Status) {
 			pairs[collect.Pair{BundleUID: string(b.UID), Digest: c.Digest}] = struct{}{}
 		}
-		if b.Status.Content != nil {
-			add(b.Status.Content)
+	}
+	for ref, err := range p.uploads.Refs(ctx) {
+		if err != nil {
+			return nil, err
 		}
-		for j := range b.Status.History {
-			add(&b.Status.History[j])
-		}
+		pairs[collect.Pair{BundleUID: ref.BundleUID, Digest: ref.Digest}] = struct{}{}
 	}
 	return pairs, nil
+}
+
+// contents gives what a status names: the current content, and those of its history.
+func contents(s *rukpak.BundleStatus) iter.Seq[*rukpak.ContentStatus] {
+	return func(yield func(*rukpak.ContentStatus) bool) {
+		if s.Content != nil && !yield(s.Content) {
+			return
+		}
+		for i := range s.History {
+			if !yield(&s.History[i]) {
+				return
+			}
+		}
+	}
 }

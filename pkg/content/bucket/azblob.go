@@ -44,7 +44,11 @@ func openAzure(ctx context.Context, name string, q *query, t tuning) (*blob.Buck
 		return nil, cloud{}, err
 	}
 	bucket, err := azureblob.OpenBucket(ctx, client, nil)
-	return bucket, cloud{absent: func(err error) bool { return azureStatus(err) == http.StatusNotFound }, full: func(error) bool { return false }}, err
+	return bucket, cloud{
+		absent: func(err error) bool { return azureStatus(err) == http.StatusNotFound },
+		full:   func(error) bool { return false },
+		check:  checkMD5,
+	}, err
 }
 
 func azureContainer(account *azureblob.ServiceURLOptions, name string, options *container.ClientOptions) (*container.Client, error) {

@@ -13,6 +13,7 @@ func New(b *blob.Bucket, prefix string) *Store {
 	local := cloud{
 		absent: func(err error) bool { return gcerrors.Code(err) == gcerrors.NotFound },
 		full:   func(error) bool { return false },
+		check:  checkMD5,
 	}
 	return newStore(b, local, prefix, patience{Call: DefaultCall, Stall: DefaultStall}, func() {})
 }

@@ -52,7 +52,7 @@ func openGS(ctx context.Context, name string, q *query, t tuning) (*blob.Bucket,
 		// Whatever is written twice is written with the same bytes.
 		service.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithBackoff(gax.Backoff{Max: t.pause}))
 	}
-	return bucket, cloud{absent: gsAbsent, full: func(error) bool { return false }}, nil
+	return bucket, cloud{absent: gsAbsent, full: func(error) bool { return false }, check: checkMD5}, nil
 }
 
 func gsAbsent(err error) bool {

@@ -19,7 +19,7 @@ import (
 const (
 	// resumes is how often in a row a reader that gets no byte tries to go on.
 	resumes = 4
-	// resumePause is how long it waits before the second try; then twice as long each time.
+	// resumePause is how long it waits before the second try in a row; then twice as long each time.
 	resumePause = 200 * time.Millisecond
 )
 
@@ -149,10 +149,13 @@ func (r *reader) pause(err error) error {
 	if r.failed++; r.failed > resumes || errors.Is(err, content.ErrNotFound) || errors.Is(err, errReplaced) || r.ctx.Err() != nil {
 		return errors.Join(r.ctx.Err(), err)
 	}
+	if r.failed == 1 {
+		return nil
+	}
 	select {
 	case <-r.ctx.Done():
 		return errors.Join(r.ctx.Err(), err)
-	case <-time.After(resumePause << (r.failed - 1)):
+	case <-time.After(resumePause << (r.failed - 2)):
 		return nil
 	}
 }

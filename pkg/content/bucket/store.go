@@ -65,6 +65,8 @@ type cloud struct {
 	absent func(error) bool
 	// full reports that there is no space left.
 	full func(error) bool
+	// check has the object store compare what arrives with a hash, MD5, as all of them can.
+	check func(o *blob.WriterOptions, md5 []byte)
 	// abandon ends uploads under a prefix that began before. Nil where the object store does that by itself.
 	abandon func(ctx context.Context, prefix string, before time.Time) error
 	// endsByError says that an upload whose reader fails stores nothing and cleans up behind
@@ -73,6 +75,9 @@ type cloud struct {
 	// most is the greatest size of a blob, 0 for any.
 	most int64
 }
+
+// checkMD5 is the check of most.
+func checkMD5(o *blob.WriterOptions, md5 []byte) { o.ContentMD5 = md5 }
 
 // Create begins a blob.
 func (s *Store) Create(ctx context.Context) (content.Writer, error) {

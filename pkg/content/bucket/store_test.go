@@ -61,7 +61,7 @@ func open(t testing.TB, u *url.URL, options bucket.Options) *bucket.Store {
 }
 
 func TestS3(t *testing.T) {
-	server := s3test.Start(t, "")
+	server := s3test.Start(t)
 	server.Setenv(t)
 	places := 0
 	contenttest.Run(t, func(t *testing.T) contenttest.Harness {
@@ -77,6 +77,7 @@ func TestS3(t *testing.T) {
 				return s, s.Close
 			},
 			Borders: []int64{4 << 20, 8 << 20},
+			Small:   small,
 			Faulty: func(t *testing.T, next func() contenttest.Fault) content.Store {
 				return open(t, u, bucket.Options{Call: 2 * time.Second, Pause: 10 * time.Millisecond, Wrap: func(base http.RoundTripper) http.RoundTripper {
 					return faulty{base, next}
@@ -91,6 +92,15 @@ func TestS3(t *testing.T) {
 			},
 		}
 	})
+}
+
+// small is a store in a server with a small disk.
+func small(t *testing.T) (content.Store, int64) {
+	const disk = 48 << 20
+	server := s3test.StartSmall(t, disk, "small")
+	server.Setenv(t)
+	// What is written in parts is there twice while the parts are put together, or copied.
+	return open(t, server.Bucket(t, "small", ""), bucket.Options{Pause: 10 * time.Millisecond}), disk / 2
 }
 
 // debris names the objects, and the parts of unfinished ones, that are neither blob, index nor mark.

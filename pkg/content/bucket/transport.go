@@ -114,6 +114,12 @@ func (t *watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(ctx)
 	if req.Body != nil && req.Body != http.NoBody {
 		req.Body = &sent{ReadCloser: req.Body, watch: w}
+		if again := req.GetBody; again != nil {
+			req.GetBody = func() (io.ReadCloser, error) {
+				body, err := again()
+				return &sent{ReadCloser: body, watch: w}, err
+			}
+		}
 	}
 	resp, err := t.base.RoundTrip(req)
 	if err != nil {

@@ -6,10 +6,13 @@ package bucket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
 	"gocloud.dev/blob"
+
+	"rukpak.io/apiserver/pkg/failpoint"
 )
 
 const (
@@ -107,6 +110,39 @@ func (u *upload) finish(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return u.err
+}
+
+// commit puts what was written, which are size bytes, at a name.
+func (u *upload) commit(ctx context.Context, key string, size int64) error {
+	if err := u.finish(ctx); err != nil {
+		return err
+	}
+	failpoint.Hit("bucket/after-upload")
+	if err := u.store.copy(ctx, key, u.key, size); err != nil {
+		return err
+	}
+	failpoint.Hit("bucket/after-copy")
+	// The object is there. What cannot be removed now is left to Sweep.
+	_ = u.store.remove(ctx, u.key)
+	return nil
+}
+
+// copy has the object store copy an object, when it has so many bytes indeed: the copy takes the place of
+// what may be whole.
+func (s *Store) copy(ctx context.Context, to, from string, size int64) error {
+	call, cancel := s.patient.copy(ctx, size)
+	defer cancel()
+	attributes, err := s.bucket.Attributes(call, from)
+	if err != nil {
+		return s.explainPut(ctx, call, err)
+	}
+	if attributes.Size != size {
+		return fmt.Errorf("the object store made %d bytes of %d", attributes.Size, size)
+	}
+	if err := s.bucket.Copy(call, to, from, nil); err != nil {
+		return s.explainPut(ctx, call, err)
+	}
+	return nil
 }
 
 // abort ends the upload and removes what there is of it.

@@ -6,6 +6,7 @@ package bucket
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -111,17 +112,7 @@ func (w *writer) commit(ctx context.Context, digest string) error {
 		failpoint.Hit("bucket/after-put")
 		return nil
 	}
-	if err := w.upload.finish(ctx); err != nil {
-		return err
-	}
-	failpoint.Hit("bucket/after-upload")
-	if err := w.store.copy(ctx, key, w.upload.key, w.size); err != nil {
-		return err
-	}
-	failpoint.Hit("bucket/after-copy")
-	// The blob is there. What cannot be removed now is left to Sweep.
-	_ = w.store.remove(ctx, w.upload.key)
-	return nil
+	return w.upload.commit(ctx, key, w.size)
 }
 
 func (w *writer) Abort() error {
@@ -138,21 +129,14 @@ func (w *writer) Abort() error {
 	return nil
 }
 
-// copy has the object store copy an object.
-func (s *Store) copy(ctx context.Context, to, from string, size int64) error {
-	call, cancel := s.patient.copy(ctx, size)
-	defer cancel()
-	if err := s.bucket.Copy(call, to, from, nil); err != nil {
-		return s.explainPut(ctx, call, err)
-	}
-	return nil
-}
-
-// putBytes puts a small object.
+// putBytes puts a small object. Its hash goes with it: there are servers that take the bytes that came
+// until the sender died for all of them, unless they have something to check them by.
 func (s *Store) putBytes(ctx context.Context, key string, text []byte) error {
 	call, cancel := s.patient.transfer(ctx, int64(len(text)))
 	defer cancel()
-	if err := s.bucket.Upload(call, key, bytes.NewReader(text), options()); err != nil {
+	sum, o := md5.Sum(text), options()
+	s.cloud.check(o, sum[:])
+	if err := s.bucket.Upload(call, key, bytes.NewReader(text), o); err != nil {
 		return s.explainPut(ctx, call, err)
 	}
 	return nil
@@ -189,10 +173,8 @@ func (s *Store) putIndex(ctx context.Context, digest string, r io.Reader, size i
 	if _, err := s.head(ctx, blobKey); err != nil {
 		return err
 	}
-	call, cancel := s.patient.transfer(ctx, size)
-	defer cancel()
-	if err := s.put(call, key, &exactly{r: r, rest: size}); err != nil {
-		return s.explainPut(ctx, call, err)
+	if err := s.putExactly(ctx, key, &exactly{r: r, rest: size}, size); err != nil {
+		return err
 	}
 	// A blob that was deleted meanwhile has taken the index that was there then, not this one.
 	if _, err := s.head(ctx, blobKey); err != nil {
@@ -203,6 +185,31 @@ func (s *Store) putIndex(ctx context.Context, digest string, r io.Reader, size i
 	}
 	return nil
 }
+
+// putExactly puts the bytes of a reader, by way of an object in tmp if they are many.
+func (s *Store) putExactly(ctx context.Context, key string, r io.Reader, size int64) error {
+	if size <= inMemory {
+		text, err := io.ReadAll(r)
+		if err != nil {
+			return err
+		}
+		return s.putBytes(ctx, key, text)
+	}
+	u := s.startUpload(ctx)
+	_, err := io.Copy(writerFunc(func(p []byte) (int, error) { return u.write(ctx, p) }), r)
+	if err == nil {
+		err = u.commit(ctx, key, size)
+	}
+	if err != nil {
+		return errors.Join(err, u.abort())
+	}
+	return nil
+}
+
+// writerFunc is a function as an io.Writer.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // exactly ends in an error if there are more or fewer bytes.
 type exactly struct {

@@ -29,3 +29,9 @@ func ParseManifest(t *testing.T, kv *mvccpb.KeyValue) (*Manifest, bool) {
 
 // SetPatience says for how long requests that fail are repeated.
 func (s *Store) SetPatience(d time.Duration) { s.patience = d }
+
+// Errors that nobody has to tell from others but a test.
+var (
+	ErrSwept    = errSwept
+	ErrReplaced = errReplaced
+)

@@ -96,6 +96,8 @@ func (r *reader) fetch() error {
 	}
 }
 
+var errReplaced = errors.New("it was replaced while it was read, and etcd was compacted")
+
 // refresh goes on with what the key names now.
 func (r *reader) refresh() error {
 	m, revision, err := r.store.manifest(r.ctx, r.key)
@@ -103,7 +105,7 @@ func (r *reader) refresh() error {
 		return fmt.Errorf("it was removed while it was read, and etcd was compacted: %w", err)
 	}
 	if r.changes && m.Upload != r.manifest.Upload || m.Size != r.manifest.Size {
-		return errors.New("it was replaced while it was read, and etcd was compacted")
+		return errReplaced
 	}
 	r.manifest, r.revision = m, revision
 	return nil

@@ -130,13 +130,11 @@ func (s *Store) delete(ctx context.Context, digest string) error {
 	if err != nil {
 		return err
 	}
-	err = s.update(ctx, []string{blobKey, indexKey, s.join(used)}, func(have snapshot) ([]clientv3.Op, error) {
-		var ops []clientv3.Op
-		var freed int64
+	err = s.free(ctx, []string{blobKey, indexKey}, func(have snapshot) (ops []clientv3.Op, freed int64, err error) {
 		for _, key := range []string{blobKey, indexKey} {
 			m, err := have.manifest(key)
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			if m == nil {
 				continue
@@ -144,11 +142,7 @@ func (s *Store) delete(ctx context.Context, digest string) error {
 			freed += m.Size
 			ops = append(ops, clientv3.OpDelete(key), s.deleteChunks(m.Upload))
 		}
-		if len(ops) == 0 {
-			return nil, nil
-		}
-		account, err := s.account(have, -freed)
-		return append(ops, account...), err
+		return ops, freed, nil
 	})
 	if err == nil {
 		failpoint.Hit("etcdstore/after-delete")
@@ -178,13 +172,13 @@ func (s *Store) Walk(ctx context.Context, fn func(content.Info) error) error {
 	return nil
 }
 
-// pages gives the keys under a prefix in order. Each page is read at its own revision:
-// one revision for all of them could be compacted away in a long walk.
-func (s *Store) pages(ctx context.Context, prefix string) iter.Seq2[*mvccpb.KeyValue, error] {
+// pages gives the keys under a prefix in order. Each page is read at its own revision, unless
+// the options name one: that could be compacted away in a long walk.
+func (s *Store) pages(ctx context.Context, prefix string, opts ...clientv3.OpOption) iter.Seq2[*mvccpb.KeyValue, error] {
 	return func(yield func(*mvccpb.KeyValue, error) bool) {
 		from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 		for {
-			resp, err := s.get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize))
+			resp, err := s.get(ctx, from, append(opts, clientv3.WithRange(end), clientv3.WithLimit(pageSize))...)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -200,22 +194,6 @@ func (s *Store) pages(ctx context.Context, prefix string) iter.Seq2[*mvccpb.KeyV
 			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 		}
 	}
-}
-
-// Sweep ends the uploads that reserved nothing more for so long, and returns their space.
-func (s *Store) Sweep(ctx context.Context, olderThan time.Duration) error {
-	prefix := s.join(uploads) + "/"
-	before := time.Now().Add(-olderThan)
-	for kv, err := range s.pages(ctx, prefix) {
-		if err != nil {
-			return fmt.Errorf("sweep content: %w", err)
-		}
-		id := strings.TrimPrefix(string(kv.Key), prefix)
-		if err := s.drop(ctx, id, func(r reservation) bool { return r.Time.After(before) }); err != nil {
-			return fmt.Errorf("sweep content: upload %s: %w", id, err)
-		}
-	}
-	return nil
 }
 
 // Room returns an error where the capacity is used up, or etcd has used up its quota.

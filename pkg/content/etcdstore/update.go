@@ -100,6 +100,26 @@ func (s *Store) update(ctx context.Context, keys []string, change func(snapshot)
 	})
 }
 
+// free is update for what only deletes, and frees bytes. An etcd that has used up its quota takes no put
+// any more, but still deletes; then the bytes in use are left as they are, too many, for Sweep to count anew.
+func (s *Store) free(ctx context.Context, keys []string, change func(snapshot) (ops []clientv3.Op, freed int64, err error)) error {
+	err := s.update(ctx, append([]string{s.join(used)}, keys...), func(have snapshot) ([]clientv3.Op, error) {
+		ops, freed, err := change(have)
+		if err != nil || len(ops) == 0 {
+			return nil, err
+		}
+		account, err := s.account(have, -freed)
+		return append(ops, account...), err
+	})
+	if !errors.Is(err, content.ErrNoSpace) {
+		return err
+	}
+	return s.update(ctx, keys, func(have snapshot) ([]clientv3.Op, error) {
+		ops, _, err := change(have)
+		return ops, err
+	})
+}
+
 func (s *Store) snapshot(ctx context.Context, keys []string) (snapshot, error) {
 	gets := make([]clientv3.Op, len(keys))
 	for i, key := range keys {

@@ -178,15 +178,14 @@ func (u *upload) abort(ctx context.Context) error {
 // drop ends an upload and returns its space, unless it is to be kept.
 func (s *Store) drop(ctx context.Context, id string, keep func(reservation) bool) error {
 	key := s.join(uploads, id)
-	return s.update(ctx, []string{key, s.join(used)}, func(have snapshot) ([]clientv3.Op, error) {
+	return s.free(ctx, []string{key}, func(have snapshot) ([]clientv3.Op, int64, error) {
 		r, err := have.reservation(key)
 		if err != nil {
-			return nil, fmt.Errorf("upload %s: %w", id, err)
+			return nil, 0, fmt.Errorf("upload %s: %w", id, err)
 		}
 		if r == nil || keep(*r) {
-			return nil, nil
+			return nil, 0, nil
 		}
-		account, err := s.account(have, -r.Bytes)
-		return append(account, clientv3.OpDelete(key), s.deleteChunks(id)), err
+		return []clientv3.Op{clientv3.OpDelete(key), s.deleteChunks(id)}, r.Bytes, nil
 	})
 }

@@ -15,6 +15,9 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 )
 
+// keptEntries is how many writes etcd keeps in memory.
+const keptEntries = 64
+
 // Start starts an etcd of one member that lives as long as the test, and returns a
 // client that speaks to it in process.
 func Start(t testing.TB) *clientv3.Client {
@@ -47,6 +50,7 @@ func StartServer(t testing.TB, quota int64) (client *clientv3.Client, endpoint s
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.UnsafeNoFsync = true // what a test writes need not outlive the machine
 	cfg.QuotaBackendBytes = quota
+	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = keptEntries, keptEntries
 	etcd, err := embed.StartEtcd(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,18 +47,33 @@ type Server struct {
 
 	dir, address   string
 	access, secret string
+	disk           int64 // 0 for that of Folder
+	buckets        []string
 	process        *exec.Cmd
 	log            *os.File
 }
 
-// Start starts a server. Its objects stand in folder, or in one of its own if that is empty.
-func Start(t testing.TB, folder string) *Server {
+// Start starts a server, whose objects go with the test.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	return start(t, 0)
+}
+
+// StartSmall starts a server with a disk of so many bytes, in memory, which nobody else sees:
+// Folder stays empty here, and the disk has the buckets that are named.
+// The test is skipped where this user may not mount one.
+func StartSmall(t testing.TB, disk int64, buckets ...string) *Server {
+	t.Helper()
+	return start(t, disk, buckets...)
+}
+
+func start(t testing.TB, disk int64, buckets ...string) *Server {
 	t.Helper()
 	dir := t.TempDir()
-	if folder == "" {
-		folder = filepath.Join(dir, "buckets")
+	s := &Server{
+		Folder: filepath.Join(dir, "buckets"), CAFile: filepath.Join(dir, "ca.crt"),
+		dir: dir, access: rand.Text(), secret: rand.Text(), disk: disk, buckets: buckets,
 	}
-	s := &Server{Folder: folder, CAFile: filepath.Join(dir, "ca.crt"), dir: dir, access: rand.Text(), secret: rand.Text()}
 	s.Environ = []string{
 		"AWS_ACCESS_KEY_ID=" + s.access, "AWS_SECRET_ACCESS_KEY=" + s.secret, "AWS_EC2_METADATA_DISABLED=true",
 		// What the user has for real.
@@ -107,13 +124,17 @@ func (s *Server) Run(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.process = exec.Command(path, "--port", s.address, "--quiet",
+	s.process = s.command(path, "--port", s.address, "--quiet",
 		"--cert", filepath.Join(s.dir, "tls.crt"), "--key", filepath.Join(s.dir, "tls.key"), "posix", s.Folder)
 	s.process.Dir = s.dir
 	s.process.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.access, "ROOT_SECRET_KEY="+s.secret)
 	s.process.Stdout, s.process.Stderr = s.log, s.log
-	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.process.Start(); err != nil {
+	err = s.process.Start()
+	if s.disk > 0 && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSPC)) {
+		s.process = nil
+		t.Skipf("this machine gives no user namespace: %v", errors.Join(err, s.log.Close()))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.wait(); err != nil {
@@ -121,6 +142,25 @@ func (s *Server) Run(t testing.TB) {
 		log, _ := os.ReadFile(s.log.Name())
 		t.Fatalf("%v: %s", err, log)
 	}
+}
+
+// command runs the server, with a small disk in namespaces of its own.
+func (s *Server) command(args ...string) *exec.Cmd {
+	if s.disk == 0 {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		return cmd
+	}
+	const script = `mount -t tmpfs -o size="$1" none "$2" && for b in $3; do mkdir "$2/$b" || exit; done && shift 3 && exec "$@"`
+	size := strconv.FormatInt(s.disk, 10)
+	cmd := exec.Command("sh", append([]string{"-c", script, "sh", size, s.Folder, strings.Join(s.buckets, " ")}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig:   syscall.SIGKILL,
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	return cmd
 }
 
 // Kill ends the server as kill -9 does.

@@ -81,6 +81,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.BundleSource{}.OpenAPIModelName():         schema_pkg_apis_rukpak_v1alpha1_BundleSource(ref),
 		v1alpha1.BundleSpec{}.OpenAPIModelName():           schema_pkg_apis_rukpak_v1alpha1_BundleSpec(ref),
 		v1alpha1.BundleStatus{}.OpenAPIModelName():         schema_pkg_apis_rukpak_v1alpha1_BundleStatus(ref),
+		v1alpha1.BundleUploadOptions{}.OpenAPIModelName():  schema_pkg_apis_rukpak_v1alpha1_BundleUploadOptions(ref),
 		v1alpha1.ContentLimits{}.OpenAPIModelName():        schema_pkg_apis_rukpak_v1alpha1_ContentLimits(ref),
 		v1alpha1.ContentStatus{}.OpenAPIModelName():        schema_pkg_apis_rukpak_v1alpha1_ContentStatus(ref),
 		v1alpha1.ImageSource{}.OpenAPIModelName():          schema_pkg_apis_rukpak_v1alpha1_ImageSource(ref),
@@ -3139,6 +3140,40 @@ func schema_pkg_apis_rukpak_v1alpha1_BundleStatus(ref common.ReferenceCallback) 
 		},
 		Dependencies: []string{
 			v1.Condition{}.OpenAPIModelName(), v1alpha1.ContentStatus{}.OpenAPIModelName(), v1alpha1.ResolvedSource{}.OpenAPIModelName(), v1alpha1.UnpackStatus{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_rukpak_v1alpha1_BundleUploadOptions(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "BundleUploadOptions are the parameters of the subresource \"uploads\". Admission sees them as the object of the CONNECT operation.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"path": {
+						SchemaProps: spec.SchemaProps{
+							Description: "path is what follows the subresource in the path: the ID of an upload, or nothing.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
 	}
 }
 

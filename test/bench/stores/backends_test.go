@@ -15,7 +15,7 @@ var storeNames = []string{"default", "etcd", "bucket"}
 // storeFlags starts what the stores need, and returns the flags of the server for them.
 func storeFlags(t *testing.T) []string {
 	t.Helper()
-	s3 := s3test.Start(t, "")
+	s3 := s3test.Start(t)
 	s3.Setenv(t)
 	return []string{
 		"--content-store=etcd=etcd:?capacity=4Gi",

@@ -32,6 +32,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&Bundle{},
 		&BundleList{},
 		&BundleContentOptions{},
+		&BundleUploadOptions{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

@@ -385,6 +385,9 @@ const (
 	ConditionReady = "Ready"
 	// ConditionStalled is True when nothing will be tried until somebody acts.
 	ConditionStalled = "Stalled"
+	// ConditionStorageFull is True while new content is not taken because the content store
+	// of the class is full. What is there is served. It stands only where that was once so.
+	ConditionStorageFull = "StorageFull"
 )
 
 // BundleStatus says what there is.
@@ -594,4 +597,18 @@ type BundleContentOptions struct {
 	// when it pulls an image directly.
 	// +optional
 	Attempt string `json:"attempt,omitempty"`
+}
+
+// +k8s:conversion-gen:explicit-from=net/url.Values
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// BundleUploadOptions are the parameters of the subresource "uploads". Admission sees
+// them as the object of the CONNECT operation.
+type BundleUploadOptions struct {
+	// +k8s:opaqueType
+	metav1.TypeMeta `json:",inline"`
+
+	// path is what follows the subresource in the path: the ID of an upload, or nothing.
+	// +optional
+	Path string `json:"path,omitempty"`
 }

@@ -39,6 +39,11 @@ func (in BundleStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in BundleUploadOptions) OpenAPIModelName() string {
+	return "io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.BundleUploadOptions"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ContentLimits) OpenAPIModelName() string {
 	return "io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.ContentLimits"
 }

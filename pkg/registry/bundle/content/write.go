@@ -33,47 +33,27 @@ import (
 func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOptions, w http.ResponseWriter, req *http.Request, responder rest.Responder) {
 	body := newPacedReader(w, req.Body)
 	defer body.finish()
-	b, code, err := r.write(ctx, name, o, body, req)
+	t, err := r.target(ctx, name, o, req)
 	if err != nil {
-		result := "failed"
-		if s, ok := err.(apierrors.APIStatus); ok && s.Status().Code < http.StatusInternalServerError {
-			result = "refused"
-		}
-		writes.WithLabelValues(result).Inc()
+		countFailure(err)
 		responder.Error(err)
 		return
 	}
-	w.Header().Set("ETag", etag(b.Status.Content.Digest))
-	w.Header().Set("Repr-Digest", reprDigest(b.Status.Content.Digest))
+	b, code, err := r.write(ctx, t, body, req)
+	if err != nil {
+		countFailure(err)
+		responder.Error(err)
+		return
+	}
+	SetDigest(w.Header(), b.Status.Content.Digest)
 	responder.Object(code, b)
 }
 
-// write takes a body from the first check to the commit. It returns the bundle as it is then, and
+// write takes a body from its first byte to the commit. It returns the bundle as it is then, and
 // 201 where there was no content before, else 200.
-func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOptions, body *pacedReader, req *http.Request) (*rukpak.Bundle, int, error) {
-	limited, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	b, err := r.Bundles.Get(limited, name)
-	if err != nil {
-		return nil, 0, err
-	}
-	if b.Spec.ProvisionerClassName == "" {
-		return nil, 0, conflict(b, "ClassMissing", "it has no class yet, so nobody knows where its content belongs")
-	}
-	class, err := r.Classes.Class(limited, b.Spec.ProvisionerClassName)
-	if apierrors.IsNotFound(err) {
-		return nil, 0, conflict(b, "ClassMissing", fmt.Sprintf("its class %q does not exist", b.Spec.ProvisionerClassName))
-	} else if err != nil {
-		return nil, 0, err
-	}
-	store, ok := r.Stores[class.Store]
-	if !ok {
-		return nil, 0, conflict(b, "StoreMissing", fmt.Sprintf("its class %q names the store %q, which is not configured", class.Name, class.Store))
-	}
-	g, err := newGrant(ctx, b, class, o, req)
-	if err != nil {
-		return nil, 0, err
-	}
+func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *http.Request) (_ *rukpak.Bundle, code int, err error) {
+	b, class, g, store := t.Bundle, t.class, t.grant, t.Store
+	defer func() { r.noteFull(ctx, b, err) }()
 	done, err := r.admit(ctx, b, g, store)
 	if err != nil {
 		return nil, 0, err
@@ -81,14 +61,15 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 	defer done()
 	body.slowest = slowestUpload
 	limits := limitsOf(class)
-	if err := checkHeaders(b, req, limits); err != nil {
-		return nil, 0, err
-	}
 	check, err := newCheck(class, g.builtIn)
 	if err != nil {
 		return nil, 0, conflict(b, "ClassInvalid", fmt.Sprintf("its class %q: %v", class.Name, err))
 	}
 
+	budget, err := r.budget(ctx, b)
+	if err != nil {
+		return nil, 0, err
+	}
 	writer, err := store.Create(ctx)
 	if err != nil {
 		return nil, 0, failed(b, err)
@@ -98,7 +79,7 @@ func (r *REST) write(ctx context.Context, name string, o *rukpak.BundleContentOp
 			klog.FromContext(ctx).Error(err, "Cannot drop an upload that came to nothing", "bundle", klog.KObj(b))
 		}
 	}()
-	indexing := r.indexes.newIndexingWriter(ctx, store, writer)
+	indexing := r.indexes.newIndexingWriter(ctx, store, budget.bound(writer))
 	defer indexing.drop(ctx)
 	in := &roomyReader{from: body, room: func() error { return store.Room(ctx) }}
 	summary, err := r.receive(ctx, b, g, req, body, in, &storeWriter{Writer: indexing}, indexing.indexer(), limits, check)
@@ -136,13 +117,14 @@ const busyRetrySeconds = 2
 // receive streams the body into the store, and checks every byte of it on the way.
 func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *http.Request, body *pacedReader, in io.Reader, writer *storeWriter, index tarball.Indexer, limits tarball.Limits, check provisioner.Check) (tarball.Summary, error) {
 	var (
+		field   string
 		expect  []byte
 		sum     hash.Hash
 		summary tarball.Summary
 		err     error
 	)
-	if expect, err = contentDigest(req.Header.Values("Content-Digest")); err != nil {
-		return summary, badRequest("header Content-Digest: %v", err)
+	if field, expect, err = bodyDigest(req.Header); err != nil {
+		return summary, badRequest("header %s: %v", field, err)
 	}
 	if expect != nil {
 		sum = sha256.New()
@@ -174,7 +156,7 @@ func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *htt
 			return summary, brokenOff(b, body)
 		}
 		if got := sum.Sum(nil); string(got) != string(expect) {
-			return summary, badRequest("header Content-Digest: the body has the sha-256 digest %x, not %x", got, expect)
+			return summary, badRequest("header %s: the body has the sha-256 digest %x, not %x", field, got, expect)
 		}
 	}
 	if want := wantedDigest(b); want != "" && want != summary.Digest {
@@ -203,6 +185,12 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 		return nil, 0, err
 	}
 	if err := g.check(fresh); err != nil {
+		return nil, 0, err
+	}
+	if err := r.checkQuota(ctx, fresh, func(b *rukpak.Bundle) error {
+		_, err := g.apply(b, class, summary, resolved, r.Now())
+		return err
+	}); err != nil {
 		return nil, 0, err
 	}
 	if err := r.References.Add(ctx, ref, b.Namespace, b.Name); err != nil {
@@ -302,15 +290,32 @@ func checkHeaders(b *rukpak.Bundle, req *http.Request, limits tarball.Limits) er
 	if req.Header.Get("Content-Range") != "" {
 		return badRequest("header Content-Range: a part of the content cannot be written (RFC 9110, section 14.5)")
 	}
-	if most := limits.CompressedBytes; most > 0 && limits.Bytes > 0 {
-		// An uncompressed archive may be as large as it is allowed to be; nothing may be larger.
-		if most := max(most, limits.Bytes); req.ContentLength > most {
-			message := fmt.Sprintf("the body has %d bytes; its class allows %d", req.ContentLength, most)
-			return status(b, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, message,
-				metav1.StatusCause{Type: CauseLimitExceeded, Message: message})
-		}
+	if most := maxBody(limits); most > 0 && req.ContentLength > most {
+		message := fmt.Sprintf("the body has %d bytes; its class allows %d", req.ContentLength, most)
+		return status(b, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, message,
+			metav1.StatusCause{Type: CauseLimitExceeded, Message: message})
 	}
 	return nil
+}
+
+// maxBody is the greatest size of a body, or 0 for any. An uncompressed archive may be as large as it is allowed to
+// be; nothing may be larger.
+func maxBody(limits tarball.Limits) int64 {
+	if limits.CompressedBytes <= 0 || limits.Bytes <= 0 {
+		return 0
+	}
+	return max(limits.CompressedBytes, limits.Bytes)
+}
+
+// bodyDigest returns the sha-256 that a request says its body has, and the header field that says so. They
+// are the same where nothing is coded and no part is sent (RFC 9530, sections 2 and 3), as here.
+func bodyDigest(header http.Header) (field string, sum []byte, err error) {
+	for _, field := range []string{"Content-Digest", "Repr-Digest"} {
+		if sum, err := contentDigest(header.Values(field)); sum != nil || err != nil {
+			return field, sum, err
+		}
+	}
+	return "", nil, nil
 }
 
 // contentDigest returns the sha-256 of a Content-Digest header (RFC 9530), or nil where there is none.

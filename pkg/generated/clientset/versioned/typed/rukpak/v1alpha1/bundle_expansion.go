@@ -38,6 +38,9 @@ type BundleExpansion interface {
 	GetFile(ctx context.Context, name, path string, opts GetFileOptions) (*Content, error)
 	// ListFiles goes through the entries of a directory of a bundle's content; "" is its root.
 	ListFiles(ctx context.Context, name, path string, opts ListFilesOptions) iter.Seq2[listing.Entry, error]
+	// UploadContent makes size bytes, a tar or tar.gz, the content of a bundle, and returns the bundle as it is then. They are
+	// sent in several requests, each of which may fail: it goes on where the server is, until it is done.
+	UploadContent(ctx context.Context, name string, content io.ReaderAt, size int64, opts UploadContentOptions) (*v1alpha1.Bundle, error)
 }
 
 // GetContentOptions choose what is read.
@@ -101,9 +104,22 @@ func (c *bundles) PutContent(ctx context.Context, name string, body io.Reader, o
 // maxErrorBytes bounds how much of an answer is read that says what went wrong.
 const maxErrorBytes = 1 << 20
 
-// roundTrip sends a request with the client's own transport. The client's Request would hide the headers of the
-// response, which say what is read.
+// roundTrip sends a request, and makes an error of an answer that is one.
 func (c *bundles) roundTrip(ctx context.Context, request *rest.Request, method string, body io.Reader, header http.Header, name string) (*http.Response, error) {
+	response, err := c.exchange(ctx, request, method, body, 0, header, name)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode/100 == 2 {
+		return response, nil
+	}
+	defer response.Body.Close()
+	return nil, statusError(response, method, name)
+}
+
+// exchange sends a request with the client's own transport. The client's Request would hide the headers of the
+// response, which say what is read. A size of 0 is unknown if there is a body.
+func (c *bundles) exchange(ctx context.Context, request *rest.Request, method string, body io.Reader, size int64, header http.Header, name string) (*http.Response, error) {
 	client, ok := c.GetClient().(*rest.RESTClient)
 	if !ok {
 		return nil, fmt.Errorf("content of bundle %q: a client of type %T has no transport", name, c.GetClient())
@@ -117,16 +133,20 @@ func (c *bundles) roundTrip(ctx context.Context, request *rest.Request, method s
 		return nil, fmt.Errorf("content of bundle %q: %w", name, err)
 	}
 	out.Header = header
+	if size > 0 {
+		out.ContentLength = size
+	}
 	response, err := httpClient.Do(out)
 	if err != nil {
-		return nil, fmt.Errorf("content of bundle %q: %w", name, err)
+		return nil, &transportError{fmt.Errorf("content of bundle %q: %w", name, err)}
 	}
-	if response.StatusCode/100 == 2 {
-		return response, nil
-	}
-	defer response.Body.Close()
-	return nil, statusError(response, method, name)
+	return response, nil
 }
+
+// transportError means that there was no answer. The same request may get one later.
+type transportError struct{ error }
+
+func (e *transportError) Unwrap() error { return e.error }
 
 // statusError makes the error that a response tells of.
 func statusError(response *http.Response, method, name string) error {

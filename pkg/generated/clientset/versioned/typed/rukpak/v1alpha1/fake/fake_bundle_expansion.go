@@ -40,6 +40,11 @@ func (c *fakeBundles) GetContent(_ context.Context, name string, opts typed.GetC
 	return typed.NewContent("sha256:"+hex.EncodeToString(sum[:]), int64(len(raw.Raw)), opts.Offset, int64(len(part)), io.NopCloser(bytes.NewReader(part))), nil
 }
 
+// UploadContent shows the bytes to the reactors as PutContent does.
+func (c *fakeBundles) UploadContent(ctx context.Context, name string, content io.ReaderAt, size int64, opts typed.UploadContentOptions) (*v1alpha1.Bundle, error) {
+	return c.PutContent(ctx, name, io.NewSectionReader(content, 0, size), typed.PutContentOptions{IfDigest: opts.IfDigest, IfNone: opts.IfNone})
+}
+
 // PutContent reads body and shows its bytes to the reactors, as an update of "bundles/content" with a
 // *runtime.Unknown; one of them returns the bundle.
 func (c *fakeBundles) PutContent(_ context.Context, name string, body io.Reader, _ typed.PutContentOptions) (*v1alpha1.Bundle, error) {

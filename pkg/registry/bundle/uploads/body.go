@@ -1,0 +1,141 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package uploads
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// stallTimeout is how long a client may send nothing.
+	stallTimeout = time.Minute
+	// slowest is the least rate, in bytes a second, that a body has to keep after its first minute: what a line of 128
+	// kbit/s carries. A place that is held by less is held from everybody else.
+	slowest = 16 << 10
+)
+
+var (
+	errTooSlow     = errors.New("it comes too slowly")
+	errInterrupted = errors.New("another request to the upload has come")
+)
+
+// body reads the body of a request, which another goroutine can interrupt. It remembers how it ended.
+type body struct {
+	from        io.Reader
+	control     *http.ResponseController
+	began       time.Time
+	read        int64
+	err         error // other than io.EOF
+	interrupted atomic.Bool
+}
+
+func newBody(w http.ResponseWriter, from io.Reader) *body {
+	return &body{from: from, control: http.NewResponseController(w), began: time.Now()}
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	// Where deadlines are not supported a read is simply not bounded. The deadline comes before the look: that of
+	// an interruption is later than this one, or seen.
+	_ = b.control.SetReadDeadline(time.Now().Add(stallTimeout))
+	if b.interrupted.Load() {
+		b.err = errInterrupted
+		return 0, b.err
+	}
+	if over := time.Since(b.began) - stallTimeout; over > 0 && b.read < int64(over.Seconds()*slowest) {
+		b.err = errTooSlow
+		return 0, b.err
+	}
+	n, err := b.from.Read(p)
+	b.read += int64(n)
+	if err != nil && err != io.EOF {
+		b.err = err
+		if b.interrupted.Load() {
+			b.err = errInterrupted
+		}
+	}
+	return n, err
+}
+
+// interrupt ends the reading, soon: what has come until then is kept.
+func (b *body) interrupt() {
+	b.interrupted.Store(true)
+	_ = b.control.SetReadDeadline(time.Now())
+}
+
+// finish lifts the deadline, for the next request on the connection.
+func (b *body) finish() {
+	if !b.interrupted.Load() {
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+}
+
+// running is a request that appends to a session in this process.
+type running struct {
+	body *body
+	done chan struct{}
+}
+
+// settleTimeout is how long a request waits for one before it to keep what it has.
+const settleTimeout = 20 * time.Second
+
+// begin makes a request the one that appends to its session in this process. One that does already is ended, and keeps
+// what it has: its client has most likely gone, or it would not have come again. Requests to other replicas are kept
+// apart by the record of the session alone.
+func (r *REST) begin(c *call, b *body) (end func(), err error) {
+	for {
+		r.mu.Lock()
+		now := r.running[c.id]
+		if now == nil {
+			mine := &running{body: b, done: make(chan struct{})}
+			r.running[c.id] = mine
+			r.mu.Unlock()
+			return func() {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				if r.running[c.id] == mine {
+					delete(r.running, c.id)
+					close(mine.done)
+				}
+			}, nil
+		}
+		r.mu.Unlock()
+		if err := now.settle(c.ctx); err != nil {
+			return nil, unavailable(c, "end the request that came before this one", err)
+		}
+	}
+}
+
+// settle ends the request that appends to a session in this process, if there is one, so that the session stands still.
+func (r *REST) settle(c *call) error {
+	r.mu.Lock()
+	now := r.running[c.id]
+	r.mu.Unlock()
+	if now == nil {
+		return nil
+	}
+	if err := now.settle(c.ctx); err != nil {
+		return unavailable(c, "end the request that came before this one", err)
+	}
+	return nil
+}
+
+func (r *running) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	r.body.interrupt()
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

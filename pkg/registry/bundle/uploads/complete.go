@@ -1,0 +1,150 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package uploads
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/content/upload"
+	"rukpak.io/apiserver/pkg/failpoint"
+	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
+)
+
+const (
+	// answerTimeout is how long a client waits for its upload to be committed until it is asked to come again:
+	// less than kube-apiserver lets it wait.
+	answerTimeout = 45 * time.Second
+	// commitLimit bounds the work on all bytes of an upload.
+	commitLimit = 30 * time.Minute
+)
+
+// completion is an upload whose bytes are all there and become content. It does not depend on any request.
+type completion struct {
+	done   chan struct{}
+	bundle *rukpak.Bundle
+	code   int
+	err    error
+}
+
+// complete answers the request that ends an upload with what a PUT of all its bytes would be answered with.
+func (r *REST) complete(c *call, s *upload.Session) error {
+	if s.Length != upload.UnknownLength && s.Length != s.Offset() {
+		return inconsistent(c, "it ends after %d bytes, and was said to have %d", s.Offset(), s.Length)
+	}
+	work := r.completion(c, s)
+	timer := time.NewTimer(answerTimeout)
+	defer timer.Stop()
+	select {
+	case <-work.done:
+	case <-c.ctx.Done():
+		return unavailable(c, "wait any longer", context.Cause(c.ctx))
+	case <-timer.C:
+		return retryLater(c.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, CauseCommitting,
+			"all %d bytes are there and are being worked on: repeat the request, without a body", s.Offset()), commitRetrySeconds)
+	}
+	if work.err != nil {
+		if final(work.err) {
+			c.w.Header().Set(fieldComplete, "?1")
+		}
+		return work.err
+	}
+	return c.committed(work.code, work.bundle, work.bundle.Status.Content.Digest)
+}
+
+// committed answers with the bundle, as PUT does.
+func (c *call) committed(code int, b *rukpak.Bundle, digest string) error {
+	c.w.Header().Set(fieldComplete, "?1")
+	subresource.SetDigest(c.w.Header(), digest)
+	c.responder.Object(code, b)
+	return nil
+}
+
+// completion returns the work on a session that is under way, or begins it.
+func (r *REST) completion(c *call, s *upload.Session) *completion {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if work := r.completions[s.ID]; work != nil {
+		return work
+	}
+	work := &completion{done: make(chan struct{})}
+	r.completions[s.ID] = work
+	go func() {
+		defer func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			delete(r.completions, s.ID)
+			close(work.done)
+		}()
+		// Whether the bytes count does not depend on the client waiting for the answer.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), commitLimit)
+		defer cancel()
+		work.bundle, work.code, work.err = r.commit(ctx, s)
+	}()
+	return work
+}
+
+// commit makes the parts the content of the bundle, and ends the session unless the same could succeed later.
+func (r *REST) commit(ctx context.Context, s *upload.Session) (*rukpak.Bundle, int, error) {
+	all := newParts(ctx, r.Stores[s.Store], s.Parts)
+	b, code, err := r.Content.Write(ctx, s.Bundle, subresource.Assembled{
+		UID: types.UID(s.BundleUID), Generation: s.Generation, Header: headerOf(s), Body: all, Size: s.Offset(),
+	})
+	if err := all.Close(); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot close a part of an upload", "upload", s.ID)
+	}
+	failpoint.Hit("upload/after-commit")
+	switch {
+	case err == nil:
+		r.end(ctx, s, upload.Outcome{Size: s.Offset(), Digest: b.Status.Content.Digest})
+	case errors.Is(err, errLost):
+		err = lostParts(s, err)
+		r.end(ctx, s, refusal(s, err))
+	case final(err):
+		r.end(ctx, s, refusal(s, err))
+	default:
+		if status := apierrors.APIStatus(nil); !errors.As(err, &status) {
+			err = statusOf(s.Namespace, s.Bundle, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "", err.Error())
+		}
+	}
+	return b, code, err
+}
+
+func lostParts(s *upload.Session, err error) error {
+	return statusOf(s.Namespace, s.Bundle, http.StatusConflict, metav1.StatusReasonConflict, CauseUploadLost, fmt.Sprintf("%v: begin a new upload", err))
+}
+
+// lost ends a session whose stored bytes cannot be read.
+func (r *REST) lost(c *call, s *upload.Session, cause error) error {
+	err := lostParts(s, cause)
+	c.w.Header().Set(fieldComplete, "?1")
+	r.end(c.ctx, s, refusal(s, err))
+	return err
+}
+
+// repeat answers a request to an upload that has ended: the one that ended it, come again because its answer was
+// lost, gets that answer.
+func (r *REST) repeat(c *call, b *rukpak.Bundle, s *upload.Session, f fields) error {
+	if !f.complete || c.req.ContentLength < 0 || f.offset+c.req.ContentLength != s.Outcome.Size {
+		return c.status(http.StatusBadRequest, metav1.StatusReasonBadRequest, CauseCompleted, "it is complete, with %d bytes", s.Outcome.Size)
+	}
+	if s.Outcome.Digest != "" {
+		return c.committed(http.StatusOK, b, s.Outcome.Digest)
+	}
+	status := metav1.Status{}
+	if err := json.Unmarshal(s.Outcome.Refusal, &status); err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("read how upload %s ended: %w", s.ID, err))
+	}
+	return &apierrors.StatusError{ErrStatus: status}
+}

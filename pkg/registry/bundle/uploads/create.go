@@ -1,0 +1,142 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package uploads
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/klog/v2"
+
+	"rukpak.io/apiserver/pkg/content/upload"
+)
+
+// create answers POST: it begins an upload. The body can be empty, or the beginning, or all of it.
+func (r *REST) create(c *call) error {
+	f, err := parseFields(c.req.Header)
+	if err != nil {
+		return err
+	}
+	if err := r.mayWrite(c); err != nil {
+		return err
+	}
+	body := newBody(c.w, c.req.Body)
+	defer body.finish()
+	s, err := r.open(c, f)
+	if err != nil {
+		return err
+	}
+	c.id = s.ID
+	if err := r.receive(c, s, body, f); err != nil {
+		// Nobody knows of it but this client, who has been told nothing but the error.
+		if dropped := r.drop(c.ctx, s, resultAborted); dropped != nil {
+			klog.FromContext(c.ctx).Error(dropped, "Cannot drop an upload that came to nothing", "upload", s.ID)
+		}
+		return err
+	}
+	r.describe(c.w.Header(), s, s.MaxBytes)
+	c.w.Header().Set("Location", location(c, s))
+	if f.complete {
+		return r.complete(c, s)
+	}
+	return writeJSON(c, http.StatusCreated, r.view(c, s))
+}
+
+// location is where an upload is, relative to the request (RFC 3986, section 4.2). kube-apiserver would give
+// anything else the host of our Service, where its clients are not let in, or cannot come to.
+func location(c *call, s *upload.Session) string {
+	if strings.HasSuffix(c.req.URL.Path, "/") {
+		return s.ID
+	}
+	return "uploads/" + s.ID
+}
+
+// open checks what can be checked before a byte has come, and writes a new session.
+func (r *REST) open(c *call, f fields) (*upload.Session, error) {
+	size := f.length
+	if f.complete && c.req.ContentLength >= 0 {
+		size = c.req.ContentLength
+	}
+	t, err := r.Content.Target(c.ctx, c.name, c.req.Header, size)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Store.Room(c.ctx); err != nil {
+		return nil, storeFailed(c, err)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, lookupTimeout)
+	defer cancel()
+	ofBundle, ofNamespace, err := r.Sessions.Count(ctx, c.namespace, string(t.Bundle.UID))
+	if err != nil {
+		return nil, sessionFailed(c, err)
+	}
+	if ofBundle >= maxOfBundle || ofNamespace >= maxOfNamespace {
+		return nil, retryLater(c.status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, CauseTooManyUploads,
+			"the bundle has %d of at most %d uploads under way, and its namespace %d of at most %d: complete or delete one",
+			ofBundle, maxOfBundle, ofNamespace, maxOfNamespace), crowdedRetrySeconds)
+	}
+	s := &upload.Session{
+		Key:    upload.Key{Namespace: c.namespace, BundleUID: string(t.Bundle.UID), ID: upload.NewID()},
+		Bundle: c.name, Generation: t.Bundle.Generation, User: c.username(), Store: t.StoreName, MaxBytes: t.MaxBytes, Length: upload.UnknownLength,
+		IfMatch: lines(c.req.Header, "If-Match"), IfNoneMatch: lines(c.req.Header, "If-None-Match"), ReprDigest: lines(c.req.Header, "Repr-Digest"),
+	}
+	if err := setLength(c, s, f); err != nil {
+		return nil, err
+	}
+	if err := r.Sessions.Create(ctx, s); err != nil {
+		return nil, sessionFailed(c, err)
+	}
+	begun.Inc()
+	audit.AddAuditAnnotations(c.ctx, auditUpload, s.ID)
+	klog.FromContext(c.ctx).V(2).Info("Began an upload", "bundle", klog.KRef(s.Namespace, s.Bundle), "upload", s.ID, "user", s.User)
+	return s, nil
+}
+
+// lines is the value of a field that may come in several lines.
+func lines(h http.Header, field string) string { return strings.Join(h.Values(field), ", ") }
+
+// view is an upload as JSON, for clients that do not read header fields.
+type view struct {
+	ID       string     `json:"id"`
+	Location string     `json:"location"`
+	Offset   int64      `json:"offset"`
+	Length   *int64     `json:"length,omitempty"`
+	Complete bool       `json:"complete"`
+	Digest   string     `json:"digest,omitempty"`
+	Created  *time.Time `json:"created"`
+	Expires  time.Time  `json:"expires"`
+}
+
+func (r *REST) view(c *call, s *upload.Session) view {
+	v := view{
+		ID: s.ID, Location: pathOf(c, "uploads/"+s.ID), Offset: s.Offset(), Complete: s.Outcome != nil,
+		Created: &s.Created, Expires: r.expires(s).UTC(),
+	}
+	if s.Length != upload.UnknownLength {
+		v.Length = &s.Length
+	}
+	if s.Outcome != nil {
+		v.Digest = s.Outcome.Digest
+	}
+	return v
+}
+
+func writeJSON(c *call, code int, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	c.w.WriteHeader(code)
+	if _, err := c.w.Write(append(raw, '\n')); err != nil {
+		klog.FromContext(c.ctx).V(4).Info("Client went away", "err", err)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package uploads
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/content/upload"
+)
+
+// expireInterval is the pause between two looks for uploads that do not go on.
+const expireInterval = time.Minute
+
+// RunExpiry removes uploads that do not go on, until ctx ends. One replica is enough; several do no harm.
+func (r *REST) RunExpiry(ctx context.Context) error {
+	timer := time.NewTicker(expireInterval)
+	defer timer.Stop()
+	for {
+		if err := r.Expire(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot look for expired uploads")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+// Expire removes once the uploads that have expired, and those of bundles that are gone.
+func (r *REST) Expire(ctx context.Context) error {
+	var count, size int64
+	for s, err := range r.Sessions.All(ctx) {
+		if err != nil {
+			return err
+		}
+		gone, err := r.isGone(ctx, s)
+		if err != nil {
+			return err
+		}
+		if gone || r.expired(s) {
+			klog.FromContext(ctx).Info("Remove an upload", "bundle", klog.KRef(s.Namespace, s.Bundle), "upload", s.ID, "complete", s.Outcome != nil, "bundleIsGone", gone)
+			if err := r.drop(ctx, s, resultExpired); err != nil {
+				return err
+			}
+			continue
+		}
+		if s.Outcome == nil {
+			count++
+			size += s.Offset()
+		}
+	}
+	openCount.Set(float64(count))
+	openBytes.Set(float64(size))
+	return nil
+}
+
+// isGone reports whether the bundle of a session is not there any more.
+func (r *REST) isGone(ctx context.Context, s *upload.Session) (bool, error) {
+	ctx, cancel := context.WithTimeout(genericapirequest.WithNamespace(ctx, s.Namespace), lookupTimeout)
+	defer cancel()
+	b, err := r.Bundles.Get(ctx, s.Bundle)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && string(b.UID) != s.BundleUID, err
+}
+
+// Release removes the uploads to a bundle that was deleted. What it does not get to is found by Expire.
+func (r *REST) Release(b *rukpak.Bundle) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.CommitTimeout)
+	defer cancel()
+	for s, err := range r.Sessions.OfBundle(ctx, b.Namespace, string(b.UID)) {
+		if err == nil {
+			err = r.drop(ctx, s, resultAborted)
+		}
+		if err != nil {
+			klog.Background().Error(err, "Cannot remove the uploads of a bundle now", "bundle", klog.KObj(b))
+			return
+		}
+	}
+}
