@@ -60,7 +60,7 @@ unit: s3 ## Run the tests that need nothing but Go
 	$(call gotestsum,failpoints,-tags failpoints,./pkg/content/... ./pkg/failpoint/...)
 
 .PHONY: integration
-integration: kube-binaries ## Run the tests behind a real kube-apiserver (builds it: 15 minutes the first time)
+integration: kube-binaries s3 ## Run the tests behind a real kube-apiserver (builds it: 15 minutes the first time)
 	$(call gotestsum,integration,-count=1 -timeout=30m,./test/integration/...)
 
 .PHONY: e2e
@@ -114,6 +114,12 @@ cluster: ## Bring up a single-node Kubernetes with our server in it (root)
 	hack/cluster/up.sh
 	$(MAKE) --no-print-directory image
 	hack/cluster/deploy.sh
+
+.PHONY: cluster-ha
+cluster-ha: ## Bring up the same with three replicas and an etcd of three members (root)
+	hack/cluster/up.sh
+	$(MAKE) --no-print-directory image
+	hack/cluster/deploy.sh ha
 
 .PHONY: cluster-check
 cluster-check: ## Check that the node of the local cluster does what our tests expect of one

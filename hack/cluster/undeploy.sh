@@ -7,5 +7,5 @@ set -euo pipefail
 . "$(dirname "$0")/env.sh"
 
 [ ! -e "$RUN/deploy/kustomization.yaml" ] || "$ROOT/artifacts/deploy/uninstall.sh" "$RUN/deploy"
-rm -rf "$RUN/deploy" "$RUN/volumes/rukpak-apiserver"
+rm -rf "$RUN/deploy" "$RUN/volumes"
 say "undeployed"

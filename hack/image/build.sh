@@ -37,7 +37,7 @@ blob() {
 # Nothing of this machine enters the layer: not the time, the user or the umask.
 members=()
 for program in "$@"; do members+=(-C "$(realpath "$(dirname "$program")")" "$(basename "$program")"); done
-tar --format=ustar --owner=0 --group=0 --numeric-owner --mode=0555 --mtime=@0 -cf "$work/layer.tar" "${members[@]}"
+tar --format=ustar --dereference --owner=0 --group=0 --numeric-owner --mode=0555 --mtime=@0 -cf "$work/layer.tar" "${members[@]}"
 diff_id=$(digest "$work/layer.tar")
 gzip -n -c "$work/layer.tar" >"$work/layer.tar.gz"
 layer=$(blob "$work/layer.tar.gz" layer.v1.tar+gzip)

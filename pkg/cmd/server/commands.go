@@ -19,10 +19,11 @@ import (
 	"rukpak.io/apiserver/pkg/content"
 )
 
-// Main runs the command with the arguments of the process, and returns the code to exit with.
-func Main(ctx context.Context) int {
+// Main runs the command, or one of its own or more commands below it, with the arguments of the process, and returns the code to exit with.
+func Main(ctx context.Context, more ...*cobra.Command) int {
 	code := 0
 	cmd := NewCommand(ctx)
+	cmd.AddCommand(more...)
 	cmd.AddCommand(newFsckCommand(&code), newEtcdRecoverCommand())
 	return max(cli.Run(cmd), code)
 }

@@ -43,8 +43,8 @@ type process struct {
 	client   *clientv3.Client         // of etcd
 	stores   map[string]content.Store // by the names that classes use
 	records  *reference.Records
-	instance *instance.Guard
 	uploads  *upload.Sessions
+	instance *instance.Guard
 	endpoint *endpoint
 	// certificates are what is served with, and what the server is trusted by.
 	certificates *certificates

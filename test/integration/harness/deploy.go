@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
@@ -38,14 +40,8 @@ var APIServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", V
 // node is there for: with the token of the same service account. It returns when the API is available through
 // kube-apiserver and the default classes are there. args are flags of the server beside its usual ones.
 func (c *Cluster) Deploy(ctx context.Context, args ...string) (*Server, error) {
-	// kubectl keeps what it discovers: nothing that it finds before our API is there is for the tests.
-	home := filepath.Join(c.Dir, "before")
-	// Applied at once a namespace may be too new for what is in it.
-	for _, args := range [][]string{{"-f", "artifacts/deploy/base/namespace.yaml"}, {"-k", "artifacts/deploy"}} {
-		cmd := c.Kubectl(ctx, home, c.Kubeconfig, append([]string{"apply", "--server-side"}, args...)...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("apply artifacts/deploy: %w\n%s", err, out)
-		}
+	if err := c.apply(ctx); err != nil {
+		return nil, err
 	}
 	var s *Server
 	_, err := onPorts(1, func(ports []int) (*Process, error) {
@@ -67,6 +63,20 @@ func (c *Cluster) Deploy(ctx context.Context, args ...string) (*Server, error) {
 		err = errors.Join(err, s.Kill())
 	}
 	return s, err
+}
+
+// apply applies artifacts/deploy.
+func (c *Cluster) apply(ctx context.Context) error {
+	// kubectl keeps what it discovers: nothing that it finds before our API is there is for the tests.
+	home := filepath.Join(c.Dir, "before")
+	// Applied at once a namespace may be too new for what is in it.
+	for _, args := range [][]string{{"-f", "artifacts/deploy/base/namespace.yaml"}, {"-k", "artifacts/deploy"}} {
+		cmd := c.Kubectl(ctx, home, c.Kubeconfig, append([]string{"apply", "--server-side"}, args...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("apply artifacts/deploy: %w\n%s", err, out)
+		}
+	}
+	return nil
 }
 
 // route makes the Service one of type ExternalName, which the aggregator resolves by its name alone, so that it
@@ -155,18 +165,38 @@ func (c *Cluster) Server(ctx context.Context, dir string, o ServerOptions) (*Ser
 	return c.server(ctx, dir, o)
 }
 
-func (c *Cluster) server(ctx context.Context, dir string, o ServerOptions) (*Server, error) {
-	token, err := c.Kube.CoreV1().ServiceAccounts(o.Namespace).CreateToken(ctx, o.ServiceAccount, &authenticationv1.TokenRequest{
+// token logs in as a service account.
+func (c *Cluster) token(ctx context.Context, namespace, account string) (string, error) {
+	token, err := c.Kube.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(validity.Seconds()))},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("log in as service account %s/%s: %w", o.Namespace, o.ServiceAccount, err)
+		return "", fmt.Errorf("log in as service account %s/%s: %w", namespace, account, err)
+	}
+	return token.Status.Token, nil
+}
+
+// As returns a client with the permissions of a service account.
+func (c *Cluster) As(ctx context.Context, namespace, account string) (kubernetes.Interface, error) {
+	token, err := c.token(ctx, namespace, account)
+	if err != nil {
+		return nil, err
+	}
+	config := rest.AnonymousClientConfig(c.Config)
+	config.BearerToken = token
+	return kubernetes.NewForConfig(config)
+}
+
+func (c *Cluster) server(ctx context.Context, dir string, o ServerOptions) (*Server, error) {
+	token, err := c.token(ctx, o.Namespace, o.ServiceAccount)
+	if err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(dir, "rukpak-apiserver.kubeconfig")
-	if err := writeKubeconfig(config, c.URL, c.CA, &clientcmdapi.AuthInfo{Token: token.Status.Token}); err != nil {
+	if err := writeKubeconfig(config, c.URL, c.CA, &clientcmdapi.AuthInfo{Token: token}); err != nil {
 		return nil, err
 	}
 	return newServer(c.Programs, dir, o.Port,

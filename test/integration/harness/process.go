@@ -87,6 +87,19 @@ func (p *Process) Kill() error {
 	return nil
 }
 
+// Terminate asks the process to end, as a kubelet does, and returns once it is gone.
+func (p *Process) Terminate(ctx context.Context) error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("terminate %s: %w", p.name, err)
+	}
+	select {
+	case <-p.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s does not end: %w:\n%s", p.name, ctx.Err(), p.tail())
+	}
+}
+
 // Log returns what the process has written.
 func (p *Process) Log() string {
 	raw, err := os.ReadFile(p.LogFile)

@@ -34,6 +34,8 @@ type Server struct {
 	program string
 	log     string
 	args    []string
+	// environment is added to that of the tests.
+	environment []string
 }
 
 // newServer chooses where a server listens. Its data and its log are in dir.
@@ -72,7 +74,7 @@ func (s *Server) Probe(ctx context.Context, path string) error {
 // Begin starts the server and does not wait for it.
 func (s *Server) Begin() error {
 	var err error
-	s.Process, err = start("rukpak-apiserver", s.log, s.program, slices.Concat(s.args, s.More)...)
+	s.Process, err = StartProgram("rukpak-apiserver", s.log, s.program, s.environment, slices.Concat(s.args, s.More)...)
 	return err
 }
 
