@@ -94,6 +94,16 @@ func (f *fsck) run(ctx context.Context) (clean bool, err error) {
 			return err
 		}
 		defer bundles.Bundle.Destroy()
+		if f.repair {
+			// What looks like garbage may be the content of an etcd that was lost.
+			guard, err := p.newGuard()
+			if err == nil {
+				err = guard.Check(ctx)
+			}
+			if err != nil {
+				return fmt.Errorf("nothing is repaired: %w", err)
+			}
+		}
 		c := f.checker(p, bundles)
 		report, err := c.Check(ctx)
 		if err != nil {

@@ -43,18 +43,7 @@ var acceptToken = regexp.MustCompile("^[0-9a-f]{16}$")
 
 // checkInstance finds out whether etcd and the content stores are this server's, before anything is written to them.
 func (p *process) checkInstance(ctx context.Context, _ context.CancelCauseFunc) error {
-	config := instance.Config{
-		KV: p.client, Prefix: referencePrefix, Objects: etcdPrefix + "/", Stores: map[string]instance.Store{}, Now: time.Now, Accept: p.AcceptDataLoss,
-		Referred: p.referred, Observe: newInstanceReport(p.AcceptDataLoss).observe,
-	}
-	for name, store := range p.stores {
-		config.Stores[name] = store
-	}
-	if p.kube != nil {
-		config.Cluster = &clusterMark{client: p.kube, namespace: p.Namespace}
-		config.ClusterTitle = fmt.Sprintf("ConfigMap %s/%s", p.Namespace, instanceObject)
-	}
-	guard, err := instance.New(config)
+	guard, err := p.newGuard()
 	if err != nil {
 		return err
 	}
@@ -66,6 +55,22 @@ func (p *process) checkInstance(ctx context.Context, _ context.CancelCauseFunc) 
 	// A refusal is served, and told by Observe.
 	_ = guard.Check(ctx)
 	return nil
+}
+
+// newGuard makes the guard of etcd, the stores and the cluster, as far as they are open.
+func (p *process) newGuard() (*instance.Guard, error) {
+	config := instance.Config{
+		KV: p.client, Prefix: referencePrefix, Objects: etcdPrefix + "/", Stores: map[string]instance.Store{}, Now: time.Now, Accept: p.AcceptDataLoss,
+		Referred: p.referred, Observe: newInstanceReport(p.AcceptDataLoss).observe,
+	}
+	for name, store := range p.stores {
+		config.Stores[name] = store
+	}
+	if p.kube != nil {
+		config.Cluster = &clusterMark{client: p.kube, namespace: p.Namespace}
+		config.ClusterTitle = fmt.Sprintf("ConfigMap %s/%s", p.Namespace, instanceObject)
+	}
+	return instance.New(config)
 }
 
 // referred says whether etcd names content of a store.
