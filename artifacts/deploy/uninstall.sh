@@ -52,7 +52,8 @@ overlay=${1:-$(dirname "$0")}
 owner=$(kubectl get apiservice "$api" --ignore-not-found -o 'jsonpath={.spec.service.namespace}/{.spec.service.name}')
 case $owner in
 "" | "$ours") ;;
-*) die "APIService $api belongs to ${owner#/}, not to $ours: leaving it alone, and everything else" ;;
+/) die "APIService $api has no service: kube-apiserver serves the API itself, from a CustomResourceDefinition. Leaving everything alone" ;;
+*) die "APIService $api belongs to $owner, not to $ours. Leaving everything alone" ;;
 esac
 
 [ -z "$export_to" ] || export_all "$export_to"

@@ -8,14 +8,10 @@ import (
 	"os"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/component-base/cli"
 
-	"rukpak.io/apiserver/pkg/cmd/etcdcerts"
 	"rukpak.io/apiserver/pkg/cmd/server"
 )
 
 func main() {
-	cmd := server.NewCommand(genericapiserver.SetupSignalContext())
-	cmd.AddCommand(etcdcerts.NewCommand())
-	os.Exit(cli.Run(cmd))
+	os.Exit(server.Main(genericapiserver.SetupSignalContext()))
 }

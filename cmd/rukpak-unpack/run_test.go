@@ -130,6 +130,10 @@ func TestRun(t *testing.T) {
 		"refused":           {answers: []answer{status(422, `file "x" is no manifest`)}, turns: 1, code: 1, reason: contract.ReasonContentRefused, words: `file "x" is no manifest`},
 		"bad request":       {answers: []answer{status(400, "no tar")}, turns: 1, code: 1, reason: contract.ReasonContentRefused, words: "no tar"},
 		"not allowed":       {answers: []answer{status(403, "another attempt")}, turns: 1, code: 1, reason: contract.ReasonUploadFailed, words: "another attempt"},
+		"over quota": {answers: []answer{func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(403)
+			io.WriteString(w, `{"message":"bundle: exceeded quota","details":{"causes":[{"reason":"ContentQuotaExceeded","message":"exceeded quota: 1 byte"}]}}`)
+		}}, turns: 1, code: 1, reason: contract.ReasonContentQuotaExceeded, words: "exceeded quota: 1 byte"},
 		"redirect": {answers: []answer{func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 		}}, turns: 1, code: 1, reason: contract.ReasonUploadFailed, words: "307"},

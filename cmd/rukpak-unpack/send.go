@@ -119,6 +119,7 @@ func answered(resp *http.Response) *failure {
 		Message string `json:"message"`
 		Details struct {
 			Causes []struct {
+				Reason  string `json:"reason"`
 				Field   string `json:"field"`
 				Message string `json:"message"`
 			} `json:"causes"`
@@ -142,6 +143,9 @@ func answered(resp *http.Response) *failure {
 		// The server asks the cluster about tokens, and says this too when it gets no answer.
 		code == http.StatusUnauthorized:
 		f.retry = true
+	}
+	if causes := status.Details.Causes; len(causes) > 0 && causes[0].Reason == contract.ReasonContentQuotaExceeded {
+		f.reason = contract.ReasonContentQuotaExceeded
 	}
 	if causes := status.Details.Causes; len(causes) > 0 && f.reason != contract.ReasonUploadFailed {
 		// Whoever reads it knows the bundle.

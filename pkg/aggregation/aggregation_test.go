@@ -40,6 +40,11 @@ func apiService(service, namespace, caBundle string) *unstructured.Unstructured 
 	}}
 }
 
+func insecure(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	_ = unstructured.SetNestedField(obj.Object, true, "spec", "insecureSkipTLSVerify")
+	return obj
+}
+
 func newAPIService(objects ...runtime.Object) (*APIService, *dynamicfake.FakeDynamicClient) {
 	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), objects...)
 	return New(client, "server", "team"), client
@@ -58,6 +63,7 @@ func TestAPIService(t *testing.T) {
 		"with authorities":     {object: apiService("server", "team", "old"), bundle: "old"},
 		"of another service":   {object: apiService("theirs", "team", "old"), nobody: true, foreign: `"theirs"`, bundle: "old"},
 		"of another namespace": {object: apiService("server", "theirs", "old"), nobody: true, foreign: `"theirs"`, bundle: "old"},
+		"that trusts anybody":  {object: insecure(apiService("server", "team", "")), nobody: true},
 		"of a custom resource": {object: apiService("", "", ""), nobody: true, foreign: "CustomResourceDefinition"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -108,13 +108,14 @@ func (a *APIService) SetCABundle(ctx context.Context, v View, bundle []byte) err
 	return nil
 }
 
-// Look makes the APIService the audience of a rotation. One that belongs to somebody else is left alone.
+// Look makes the APIService the audience of a rotation. One that belongs to somebody else is left alone, as is one that
+// trusts anybody, which must not have a caBundle.
 func (a *APIService) Look(ctx context.Context) (identity.Published, error) {
 	v, err := a.Read(ctx)
 	if err != nil {
 		return identity.Published{}, err
 	}
-	if v.Absent || v.Foreign != "" {
+	if v.Absent || v.Foreign != "" || v.Insecure {
 		return identity.Published{Nobody: true}, nil
 	}
 	return identity.Published{Bundle: v.CABundle, Replace: func(ctx context.Context, bundle []byte) error {

@@ -56,9 +56,9 @@ func Describe(config *genericapiserver.Config) {
 }
 
 // New assembles the server from a configuration that the options have been applied to. An etcd that can be away is
-// watched; one that is part of the process is nil. The
+// watched; one that is part of the process is nil. The gate decides whether requests for objects are answered. The
 // configurations of the subresources lack bundles and classes, and that of uploads what is common to both: they are made here.
-func New(config *genericapiserver.RecommendedConfig, etcd Etcd, extra content.Config, parts uploads.Config) (*Server, error) {
+func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra content.Config, parts uploads.Config) (*Server, error) {
 	secure(&config.Authentication)
 	attempts := &attemptAuthorizer{}
 	both, err := union.New(
@@ -71,6 +71,7 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, extra content.Co
 	config.Authorization.Authorizer = both
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = serveWatchPrefix(handler)
+		handler = refuse(handler, gate)
 		if etcd != nil {
 			handler = failEarly(handler, etcd)
 		}
@@ -80,8 +81,9 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, extra content.Co
 	if err != nil {
 		return nil, err
 	}
+	getter := explainNoSpace(config.RESTOptionsGetter)
 	stores := sets.New(slices.Collect(maps.Keys(extra.Stores))...)
-	classes, err := provisionerclass.NewREST(Scheme, config.RESTOptionsGetter, stores)
+	classes, err := provisionerclass.NewREST(Scheme, getter, stores)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +91,7 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, extra content.Co
 		subresource *content.REST
 		inParts     *uploads.REST
 	)
-	bundles, err := bundle.NewStorage(Scheme, config.RESTOptionsGetter, func(b *rukpak.Bundle) {
+	bundles, err := bundle.NewStorage(Scheme, getter, func(b *rukpak.Bundle) {
 		subresource.Release(b)
 		inParts.Release(b)
 	})

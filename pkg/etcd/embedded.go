@@ -21,8 +21,11 @@ import (
 )
 
 const (
-	// quotaBytes is the largest size of the database: what etcd's authors suggest as the most.
-	quotaBytes = 8 << 30
+	// DefaultQuota is how large the database may get, in bytes: what etcd's authors suggest as the most.
+	DefaultQuota = 8 << 30
+	// MinQuota and MaxQuota bound what may be chosen.
+	MinQuota = 16 << 20
+	MaxQuota = 32 << 30
 	// catchUpEntries is how much of the log is kept in memory for followers, of which there are
 	// none. The default of 5000 can hold gigabytes.
 	catchUpEntries = 64
@@ -41,10 +44,15 @@ type Embedded struct {
 	level   zap.AtomicLevel
 }
 
-// Start runs an etcd over the database in dir, which is made where it is missing, and waits until it
-// answers. It listens on a unix socket that only this user can reach. A second process on the same
-// dir waits for the first one's lock.
-func Start(ctx context.Context, dir string) (_ *Embedded, err error) {
+// Start is StartWithQuota with DefaultQuota.
+func Start(ctx context.Context, dir string) (*Embedded, error) {
+	return StartWithQuota(ctx, dir, DefaultQuota)
+}
+
+// StartWithQuota runs an etcd over the database in dir, which is made where it is missing, and waits until it
+// answers. The database may grow to quota bytes. It listens on a unix socket that only this user can reach. A
+// second process on the same dir waits for the first one's lock.
+func StartWithQuota(ctx context.Context, dir string, quota int64) (_ *Embedded, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -74,7 +82,7 @@ func Start(ctx context.Context, dir string) (_ *Embedded, err error) {
 	if err := os.Remove(e.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove the old socket of the embedded etcd: %w", err)
 	}
-	config, err := newConfig(dir, e.socket, e.level)
+	config, err := newConfig(dir, e.socket, quota, e.level)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +102,7 @@ func Start(ctx context.Context, dir string) (_ *Embedded, err error) {
 	return e, nil
 }
 
-func newConfig(dir, socket string, level zap.AtomicLevel) (*embed.Config, error) {
+func newConfig(dir, socket string, quota int64, level zap.AtomicLevel) (*embed.Config, error) {
 	config := embed.NewConfig()
 	config.Name = "rukpak"
 	config.Dir = filepath.Join(dir, "data")
@@ -106,7 +114,7 @@ func newConfig(dir, socket string, level zap.AtomicLevel) (*embed.Config, error)
 	config.ListenPeerUrls = nil
 	config.AdvertisePeerUrls = []url.URL{{Scheme: "unix", Host: "peer"}}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
-	config.QuotaBackendBytes = quotaBytes
+	config.QuotaBackendBytes = quota
 	config.SnapshotCount, config.SnapshotCatchUpEntries = catchUpEntries, catchUpEntries
 	log := zap.NewProductionConfig()
 	log.Level = level

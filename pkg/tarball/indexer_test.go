@@ -207,3 +207,28 @@ func TestWrongTrailerIsDamage(t *testing.T) {
 		t.Errorf("cut short: %v", err)
 	}
 }
+
+// FuzzCheckpoints deflates an archive at any level, with any distance between flushes.
+func FuzzCheckpoints(f *testing.F) {
+	ours := mixed(f)
+	f.Add(1, 70_001)
+	f.Add(6, chunkSize)
+	f.Add(9, 1_000_003)
+	f.Add(-2, 33_000)
+	f.Fuzz(func(t *testing.T, level, flush int) {
+		if level < -2 || level > 9 || flush < 1<<10 || flush > 8<<20 {
+			t.Skip()
+		}
+		archive := recompressed(t, ours, level, flush)
+		var r recorder
+		if _, err := VerifyIndexed(t.Context(), bytes.NewReader(archive), Options{Index: &r}); err != nil {
+			t.Fatal(err)
+		}
+		r.check(t, archive)
+		for i, c := range r.checkpoints[1:] {
+			if c.Tar-r.checkpoints[i].Tar < aloneGap {
+				t.Errorf("checkpoints at %d and %d", r.checkpoints[i].Tar, c.Tar)
+			}
+		}
+	})
+}

@@ -120,6 +120,9 @@ func (w *work) hold(ctx context.Context) (*hold, error) {
 	case w.bundle.Spec.Source.Image == nil:
 		return nil, fmt.Errorf("source type %q has no image", w.bundle.Spec.Source.Type)
 	}
+	if w.full(ctx) {
+		return &hold{conditions.ReasonStorageFull, conditions.MessageStorageFull}, nil
+	}
 	return nil, nil
 }
 
@@ -154,7 +157,10 @@ func (w *work) rest(ctx context.Context, h hold) error {
 			u.EndTime = &metav1.Time{Time: w.now}
 			u.Reason, u.Message = h.reason, h.message
 		}
-		if w.retryAsked() {
+		if h.reason == conditions.ReasonStorageFull {
+			// Whoever asked for a retry gets it once there is room.
+			conditions.SetStorageFull(&s.Conditions, w.bundle.Generation, true)
+		} else if w.retryAsked() {
 			s.LastHandledRetry = w.bundle.Annotations[v1alpha1.AnnotationRetry]
 		}
 		if w.unpacked() || foreign && !ours(s.Conditions) {

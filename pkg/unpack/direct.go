@@ -270,6 +270,10 @@ func directReason(err error) string {
 			return contract.ReasonLimitExceeded
 		case http.StatusBadRequest, http.StatusUnprocessableEntity:
 			return contract.ReasonContentRefused
+		case http.StatusForbidden:
+			if apierrors.HasStatusCause(status, contract.ReasonContentQuotaExceeded) {
+				return contract.ReasonContentQuotaExceeded
+			}
 		}
 		return contract.ReasonUploadFailed
 	}

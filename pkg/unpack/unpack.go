@@ -67,6 +67,9 @@ type Config struct {
 	// Key is the secret that proves which pods this server made. Every replica and
 	// every restart has the same one.
 	Key []byte
+	// Room returns why a content store takes no new content, nil if it takes some. It is asked
+	// before an attempt is begun. Without it every store takes some.
+	Room func(ctx context.Context, store string) error
 	// Workers is how many bundles are worked on at once. 4 by default.
 	Workers int
 	// Backoff's zero fields take their defaults.

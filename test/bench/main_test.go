@@ -51,6 +51,7 @@ func TestFigures(t *testing.T) {
 	s := begin(t)
 	idle := s.residentMemory()
 	t.Run("archive", func(t *testing.T) { r.add(archiveFigures(t)...) })
+	t.Run("files", func(t *testing.T) { r.add(fileFigures(t)...) })
 	t.Run("ready", func(t *testing.T) { r.add(s.in(t).readyFigures()...) })
 	t.Run("content", func(t *testing.T) {
 		s := s.in(t)

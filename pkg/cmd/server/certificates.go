@@ -180,6 +180,9 @@ func observeIdentity(id *identity.Identity) error {
 	return nil
 }
 
+// tolerated is how many looks in a row may fail before that is an error.
+const tolerated = 3
+
 // follow follows what other replicas and administrators do to the authority, until ctx ends. It is the
 // business of every replica.
 func (c *certificates) follow(ctx context.Context) error {
@@ -187,7 +190,7 @@ func (c *certificates) follow(ctx context.Context) error {
 	backoff := func() wait.Backoff {
 		return wait.Backoff{Duration: min(500*time.Millisecond, c.policy.Interval()), Factor: 2, Cap: c.policy.Interval(), Steps: 20, Jitter: 0.1}
 	}
-	again, said := backoff(), ""
+	again, failures, said := backoff(), 0, ""
 	for {
 		pause := wait.Jitter(c.policy.Interval(), 0.1)
 		err := c.look(ctx)
@@ -195,9 +198,11 @@ func (c *certificates) follow(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			again, said = backoff(), ""
+			again, failures, said = backoff(), 0, ""
 		default:
-			if pause = again.Step(); err.Error() != said {
+			pause = again.Step()
+			// For a moment it is so at the start, until the replica that leads has set the caBundle.
+			if failures++; failures >= tolerated && err.Error() != said {
 				said = err.Error()
 				log.Error(err, "The certificates are not as they should be")
 			}

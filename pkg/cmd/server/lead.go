@@ -31,16 +31,20 @@ func (p *process) lead(ctx context.Context) error {
 			return nil
 		})
 	}
-	do("unpack", p.runUnpack)
+	do("unpack", p.whenWhole(p.runUnpack))
 	do("check content", p.checkContent)
+	do("watch room", p.whenWhole(p.watchRoom))
 	do("rotate the authority", p.certificates.rotate)
 	if p.certificates.claims != nil {
 		do("look for claims of others", p.certificates.claims.Run)
 	}
 	do("sweep content", p.sweepStores)
-	do("expire uploads", p.server.Uploads.RunExpiry)
+	do("expire uploads", p.whenWhole(p.server.Uploads.RunExpiry))
 	for _, c := range p.collectors {
 		do("collect content", func(ctx context.Context) error { return c.Run(ctx, p.Collect.Interval) })
+	}
+	for name := range p.stores {
+		do("scrub content", p.whenWhole(p.scrubber(name)))
 	}
 	return group.Wait()
 }

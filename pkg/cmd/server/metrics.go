@@ -19,8 +19,9 @@ import (
 // storeMetrics show the state of the content stores, as the latest round of each collector saw it. Those of
 // the replica that leads count.
 type storeMetrics struct {
-	blobs, bytes, free, missing, held *metrics.GaugeVec
-	failures                          *metrics.CounterVec
+	blobs, bytes, free, missing, held       *metrics.GaugeVec
+	garbageRefs, garbageBlobs, garbageBytes *metrics.GaugeVec
+	failures                                *metrics.CounterVec
 }
 
 var newStoreMetrics = sync.OnceValue(func() *storeMetrics {
@@ -34,11 +35,16 @@ var newStoreMetrics = sync.OnceValue(func() *storeMetrics {
 		free:    gauge("store_free_bytes", "Free space of the volume of a content store in a folder."),
 		missing: gauge("missing", "Contents that bundles name and that cannot be read."),
 		held:    gauge("gc_held", "1 while nothing is collected because the state of the API looks lost."),
+
+		garbageRefs:  gauge("garbage_records", "Records of content that no bundle names: what the collector removes in time, or would if it was not held."),
+		garbageBlobs: gauge("garbage_blobs", "Blobs that no bundle names: what the collector removes in time, or would if it was not held."),
+		garbageBytes: gauge("garbage_bytes", "Size of the blobs that no bundle names."),
+
 		failures: metrics.NewCounterVec(&metrics.CounterOpts{
 			Name: "rukpak_content_gc_failures_total", Help: "Steps of the collector that failed.", StabilityLevel: metrics.ALPHA,
 		}, labels),
 	}
-	legacyregistry.MustRegister(m.blobs, m.bytes, m.free, m.missing, m.held, m.failures)
+	legacyregistry.MustRegister(m.blobs, m.bytes, m.free, m.missing, m.held, m.garbageRefs, m.garbageBlobs, m.garbageBytes, m.failures)
 	return m
 })
 
@@ -54,6 +60,9 @@ func (m *storeMetrics) observe(name string, r collect.Report, err error, store c
 	m.blobs.WithLabelValues(name).Set(float64(r.Blobs))
 	m.bytes.WithLabelValues(name).Set(float64(r.BlobBytes))
 	m.missing.WithLabelValues(name).Set(float64(len(r.Missing)))
+	m.garbageRefs.WithLabelValues(name).Set(float64(r.GarbageRefs))
+	m.garbageBlobs.WithLabelValues(name).Set(float64(r.GarbageBlobs))
+	m.garbageBytes.WithLabelValues(name).Set(float64(r.GarbageBytes))
 	folder, ok := store.(*filesystem.Store)
 	if !ok {
 		return

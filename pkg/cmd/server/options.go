@@ -68,6 +68,12 @@ type Options struct {
 	Stores []string
 	// Collect are the flags of the collector.
 	Collect CollectOptions
+	// Scrub are the flags of the scrubbers.
+	Scrub ScrubOptions
+	// Space are the flags that bound what is stored.
+	Space SpaceOptions
+	// AcceptDataLoss is the token of a loss that is accepted.
+	AcceptDataLoss string
 	// Transfers are the flags of reading content.
 	Transfers TransferOptions
 	// UploadExpiry is how long an upload in parts is kept that does not go on.
@@ -126,6 +132,8 @@ func NewOptions() *Options {
 		Transfers:    defaultTransferOptions(),
 		Collect:      CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
 		UploadExpiry: 24 * time.Hour,
+		Scrub:        ScrubOptions{Interval: 7 * 24 * time.Hour, Rate: 8},
+		Space:        newSpaceOptions(),
 	}
 }
 
@@ -162,6 +170,9 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.Collect.Grace, "content-gc-grace", o.Collect.Grace, "How long content that nobody refers to is kept. Longer than any transfer.")
 	fs.DurationVar(&o.UploadExpiry, "upload-expiry", o.UploadExpiry, "How long an upload in parts is kept that does not go on.")
 
+	o.Scrub.addFlags(fs)
+	o.Space.addFlags(fs, sets.FlagSet("etcd"))
+	fs.StringVar(&o.AcceptDataLoss, "accept-data-loss", o.AcceptDataLoss, "The token that a refusal to serve names when etcd and the content stores do not fit together: what etcd has is what counts from then on. It is good for that loss alone.")
 	o.Transfers.addFlags(sets.FlagSet("transfers"))
 
 	o.Recommended.Etcd.AddFlags(sets.FlagSet("etcd"))
@@ -232,6 +243,11 @@ func (o *Options) Validate() error {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s: %v is not positive", flag, d))
 		}
+	}
+	errs = append(errs, o.Scrub.validate()...)
+	errs = append(errs, o.Space.validate()...)
+	if o.AcceptDataLoss != "" && !acceptToken.MatchString(o.AcceptDataLoss) {
+		errs = append(errs, fmt.Errorf("--accept-data-loss: %q is not a token that a refusal names", o.AcceptDataLoss))
 	}
 	errs = append(errs, o.Transfers.validate()...)
 	stores, err := parseStores(o.Stores, o.DataDir)

@@ -68,6 +68,8 @@ func (o *Options) permissions(publishes bool) []permission {
 		{group: "events.k8s.io", resource: "events", verbs: []string{"create", "patch"}, why: "events"},
 		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, name: leader.LeaseName, verbs: []string{"get", "update"}, why: "leader election"},
 		{group: "coordination.k8s.io", resource: "leases", namespace: o.Namespace, verbs: []string{"create"}, why: "leader election"},
+		{resource: "configmaps", namespace: o.Namespace, name: instanceObject, verbs: []string{"get", "patch"}, why: "the instance that the cluster belongs to"},
+		{resource: "configmaps", namespace: o.Namespace, verbs: []string{"create"}, why: "the instance that the cluster belongs to"},
 		{resource: "services", namespace: o.Namespace, name: o.ServiceName, verbs: []string{"get"}, why: "where unpack pods send content"},
 		{resource: "secrets", namespace: o.Namespace, name: identitySecret, verbs: []string{"get", "update"}, why: "the server's own authority"},
 		{resource: "secrets", namespace: o.Namespace, verbs: []string{"create"}, why: "the server's own authority"},

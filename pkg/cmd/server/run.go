@@ -27,6 +27,7 @@ import (
 	"rukpak.io/apiserver/pkg/apiserver"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
+	"rukpak.io/apiserver/pkg/content/instance"
 	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/content/upload"
 	"rukpak.io/apiserver/pkg/etcd"
@@ -43,6 +44,7 @@ type process struct {
 	stores   map[string]content.Store // by the names that classes use
 	records  *reference.Records
 	uploads  *upload.Sessions
+	instance *instance.Guard
 	endpoint *endpoint
 	// certificates are what is served with, and what the server is trusted by.
 	certificates *certificates
@@ -70,7 +72,7 @@ func (o *Options) Run(ctx context.Context) error {
 	p := &process{Options: o, stores: map[string]content.Store{}, recheck: make(chan struct{}, 1), storeMetrics: newStoreMetrics()}
 	defer p.close()
 	for _, step := range []func(context.Context, context.CancelCauseFunc) error{
-		p.openStorage, p.applyOptions, p.assemble, p.addHooks,
+		p.openStorage, p.emptyScratch, p.applyOptions, p.checkInstance, p.assemble, p.addHooks,
 	} {
 		if err := step(ctx, cancel); err != nil {
 			return err
@@ -114,10 +116,6 @@ func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFun
 	if err := p.openFolders(ctx); err != nil {
 		return err
 	}
-	// From here on the data dir is this server's alone, and what is in scratch is of one that is gone.
-	if err := errors.Join(os.RemoveAll(p.scratch()), os.MkdirAll(p.scratch(), 0o700)); err != nil {
-		return fmt.Errorf("empty the scratch folder: %w", err)
-	}
 	if err := p.openEtcd(ctx, cancel); err != nil {
 		return err
 	}
@@ -126,6 +124,15 @@ func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFun
 	}
 	p.records = reference.New(p.client, referencePrefix, time.Now)
 	p.uploads = upload.New(p.client, referencePrefix, time.Now)
+	return nil
+}
+
+// emptyScratch comes after openStorage: by then the data dir is this server's alone, and what is in there is of one
+// that is gone.
+func (p *process) emptyScratch(context.Context, context.CancelCauseFunc) error {
+	if err := errors.Join(os.RemoveAll(p.scratch()), os.MkdirAll(p.scratch(), 0o700)); err != nil {
+		return fmt.Errorf("empty the scratch folder: %w", err)
+	}
 	return nil
 }
 
@@ -140,7 +147,7 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 	if p.monitor != nil {
 		watched = p.monitor
 	}
-	server, err := apiserver.New(p.config, watched, subresource.Config{
+	server, err := apiserver.New(p.config, watched, p.instance, subresource.Config{
 		References:    p.records,
 		Stores:        p.stores,
 		Resolve:       p.resolver(),
@@ -148,8 +155,9 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 		CommitTimeout: min(maxCommitTimeout, p.Collect.Grace/2),
 		PlaceTimeout:  20 * time.Second,
 		MaxReaders:    p.Transfers.MaxReaders, MaxReadersPerUser: p.Transfers.MaxReadersPerUser,
-		Released: p.triggerCollectors,
-		Now:      time.Now,
+		MaxBytesPerNamespace: p.Space.PerNamespace.Value(),
+		Released:             p.triggerCollectors,
+		Now:                  time.Now,
 	}, uploads.Config{Sessions: p.uploads, References: p.records, Expiry: p.UploadExpiry})
 	if err != nil {
 		return fmt.Errorf("assemble the server: %w", err)
@@ -181,7 +189,7 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 	if p.Standalone {
 		r.Admission = nil
 	}
-	p.config.AddHealthzChecks(healthz.NamedCheck("etcd", p.checkEtcd))
+	p.config.AddHealthzChecks(healthz.NamedCheck("etcd", p.checkEtcd), healthz.NamedCheck("etcd-space", p.checkEtcdSpace))
 	if err := r.ApplyTo(p.config); err != nil {
 		return fmt.Errorf("apply the flags: %w", err)
 	}
@@ -208,11 +216,13 @@ func (p *process) makeLoopback() error {
 // addHooks starts what works beside the server once that serves.
 func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) error {
 	hooks := map[string]func(context.Context) error{
-		"rukpak-informers":    func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil },
-		"rukpak-classes":      func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) },
+		"rukpak-informers":    p.whenWhole(func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil }),
+		"rukpak-classes":      p.whenWhole(func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) }),
 		"rukpak-leader":       p.runLeader,
 		"rukpak-certificates": p.certificates.follow,
+		"rukpak-instance":     p.watchInstance,
 	}
+	hooks["rukpak-space"] = p.watchEtcdSpace
 	if p.monitor != nil {
 		hooks["rukpak-etcd"] = func(ctx context.Context) error { p.monitor.Run(ctx); return nil }
 	}

@@ -7,10 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -44,7 +44,7 @@ const (
 func (p *process) openEtcd(ctx context.Context, cancel context.CancelCauseFunc) error {
 	transportConfig := &p.Recommended.Etcd.StorageConfig.Transport
 	if len(transportConfig.ServerList) == 0 {
-		embedded, err := etcd.Start(ctx, filepath.Join(p.DataDir, "etcd"))
+		embedded, err := etcd.StartWithQuota(ctx, p.etcdDir(), p.Space.EtcdQuota.Value())
 		if err != nil {
 			return err
 		}
@@ -109,15 +109,16 @@ func (p *process) checkContent(ctx context.Context) error {
 			return nil
 		case <-p.recheck:
 		}
+		if err := p.instance.Wait(ctx); err != nil {
+			return nil
+		}
 		bundles, err := p.server.Bundles.List(ctx)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Cannot list bundles yet", "err", err)
 			time.AfterFunc(time.Second, p.requestCheck)
 			continue
 		}
-		for i := range bundles {
-			p.server.Content.CheckStored(ctx, &bundles[i])
-		}
+		p.server.Content.CheckAll(ctx, bundles)
 	}
 }
 
@@ -134,7 +135,7 @@ func (p *process) makeCollectors() error {
 	for _, name := range slices.Sorted(maps.Keys(p.stores)) {
 		store := p.stores[name]
 		config := collect.Config{
-			StoreName: name, Store: store, Records: p.records, Live: p.live, Now: time.Now,
+			StoreName: name, Store: store, Records: p.records, Live: p.guarded(name, p.live), Now: time.Now,
 			Grace: p.Collect.Grace, Hold: holdTime, HoldAbove: holdAbove, Observe: p.observer(name, store),
 		}
 		if store.Shared() {
@@ -188,14 +189,8 @@ func (p *process) live(ctx context.Context) (map[collect.Pair]struct{}, error) {
 	pairs := map[collect.Pair]struct{}{}
 	for i := range bundles {
 		b := &bundles[i]
-		add := func(c *rukpak.ContentStatus) {
+		for c := range contents(&b.Status) {
 			pairs[collect.Pair{BundleUID: string(b.UID), Digest: c.Digest}] = struct{}{}
-		}
-		if b.Status.Content != nil {
-			add(b.Status.Content)
-		}
-		for j := range b.Status.History {
-			add(&b.Status.History[j])
 		}
 	}
 	for ref, err := range p.uploads.Refs(ctx) {
@@ -205,4 +200,18 @@ func (p *process) live(ctx context.Context) (map[collect.Pair]struct{}, error) {
 		pairs[collect.Pair{BundleUID: ref.BundleUID, Digest: ref.Digest}] = struct{}{}
 	}
 	return pairs, nil
+}
+
+// contents gives what a status names: the current content, and those of its history.
+func contents(s *rukpak.BundleStatus) iter.Seq[*rukpak.ContentStatus] {
+	return func(yield func(*rukpak.ContentStatus) bool) {
+		if s.Content != nil && !yield(s.Content) {
+			return
+		}
+		for i := range s.History {
+			if !yield(&s.History[i]) {
+				return
+			}
+		}
+	}
 }

@@ -184,7 +184,7 @@ func (p *process) sweepStores(ctx context.Context) error {
 			if !store.Shared() {
 				continue
 			}
-			if err := store.Sweep(ctx, sweepAge); err != nil && ctx.Err() == nil {
+			if err := p.sweepStore(ctx, name, store); err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Cannot sweep a content store", "store", name)
 			}
 		}

@@ -111,6 +111,12 @@ type Report struct {
 	Tombstoned   int   // tombstones written
 	DeletedBlobs int   // blobs deleted, tombstones of blobs that were gone included
 	DeletedBytes int64 // their size
+	// GarbageRefs, GarbageBlobs and GarbageBytes are what is left that the API state does not name: what goes
+	// in time if that stays as it is. What was stored a moment ago is among it until a status names it, and so is
+	// what a round that was held would have removed.
+	GarbageRefs  int
+	GarbageBlobs int
+	GarbageBytes int64
 	// Missing are pairs that the API state names and that cannot be read, since their record
 	// or blob is gone, ordered; or the bundle was deleted while the round ran.
 	Missing []Pair

@@ -116,12 +116,12 @@ func TestCollectInItsTime(t *testing.T) {
 			t.Errorf("report is %+v, want %+v", report, want)
 		}
 	}
-	want(s.round(t), Report{LiveRefs: 1, Refs: 3, Blobs: 2, BlobBytes: 300}) // too young
+	want(s.round(t), Report{LiveRefs: 1, Refs: 3, Blobs: 2, BlobBytes: 300, GarbageRefs: 2, GarbageBlobs: 1, GarbageBytes: 200}) // too young
 	s.want(t, gone, true, true)
 	s.wait()
-	want(s.round(t), Report{LiveRefs: 1, Refs: 3, RemovedRefs: 2, Blobs: 2, BlobBytes: 300, Tombstoned: 1})
+	want(s.round(t), Report{LiveRefs: 1, Refs: 3, RemovedRefs: 2, Blobs: 2, BlobBytes: 300, Tombstoned: 1, GarbageBlobs: 1, GarbageBytes: 200})
 	s.want(t, gone, false, true)
-	want(s.round(t), Report{LiveRefs: 1, Refs: 1, Blobs: 2, BlobBytes: 300}) // the tombstone is too young
+	want(s.round(t), Report{LiveRefs: 1, Refs: 1, Blobs: 2, BlobBytes: 300, GarbageBlobs: 1, GarbageBytes: 200}) // the tombstone is too young
 	s.wait()
 	want(s.round(t), Report{LiveRefs: 1, Refs: 1, Blobs: 2, BlobBytes: 300, DeletedBlobs: 1, DeletedBytes: 200})
 	s.want(t, gone, false, false)
@@ -252,6 +252,9 @@ func TestALostStateIsHeld(t *testing.T) {
 			}
 			if report.RemovedRefs+report.Tombstoned > 0 {
 				t.Errorf("a round that was held did %+v", report)
+			}
+			if gone := tc.total - tc.named; report.GarbageBlobs != gone || report.Blobs != tc.total {
+				t.Errorf("a round that was held reports %+v", report)
 			}
 			s.now = s.now.Add(23 * time.Hour)
 			if _, err := s.Collect(t.Context()); !errors.Is(err, ErrHeld) {

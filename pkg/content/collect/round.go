@@ -6,6 +6,7 @@ package collect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,7 +29,7 @@ type round struct {
 	live        map[Pair]struct{}
 	liveDigests map[string]struct{}
 	tombs       []reference.Tombstone
-	tombSizes   map[string]int64 // of the blobs that have one of tombs
+	tombSizes   map[string]int64 // of the blobs that have one of tombs; -1 if there is no blob
 	stale       []reference.Record
 	recorded    map[string]int    // records a digest
 	readable    map[Pair]struct{} // live pairs that have a record
@@ -75,7 +76,7 @@ func (r *round) readTombstones(ctx context.Context) error {
 			return err
 		}
 		r.tombs = append(r.tombs, tomb)
-		r.tombSizes[tomb.Digest] = 0
+		r.tombSizes[tomb.Digest] = -1
 	}
 	return nil
 }
@@ -91,7 +92,10 @@ func (r *round) readRecords(ctx context.Context) error {
 		pair := Pair{BundleUID: rec.BundleUID, Digest: rec.Digest}
 		if _, ok := r.live[pair]; ok {
 			r.readable[pair] = struct{}{}
-		} else if r.now.Sub(rec.Time) > r.Grace {
+			continue
+		}
+		r.report.GarbageRefs++
+		if r.now.Sub(rec.Time) > r.Grace {
 			r.stale = append(r.stale, rec)
 		}
 	}
@@ -101,7 +105,8 @@ func (r *round) readRecords(ctx context.Context) error {
 func (r *round) removeRecords(ctx context.Context) error {
 	n, total := len(r.stale), r.report.Refs
 	if err := r.hold(n > 0 && len(r.live) == 0 || r.most(n, total), "references", n, total); err != nil {
-		return err
+		// Nothing is removed, but the report says what there is.
+		return errors.Join(err, r.readBlobs(ctx))
 	}
 	for _, rec := range r.stale {
 		removed, err := r.Records.RemoveUnchanged(ctx, rec)
@@ -110,6 +115,7 @@ func (r *round) removeRecords(ctx context.Context) error {
 		}
 		if removed {
 			r.report.RemovedRefs++
+			r.report.GarbageRefs--
 			r.recorded[rec.Digest]--
 			failpoint.Hit("collect/after-remove-record")
 		}
@@ -127,6 +133,8 @@ func (r *round) readBlobs(ctx context.Context) error {
 			stored[info.Digest] = struct{}{}
 			return nil
 		}
+		r.report.GarbageBlobs++
+		r.report.GarbageBytes += info.Size
 		if _, ok := r.tombSizes[info.Digest]; ok {
 			r.tombSizes[info.Digest] = info.Size
 		} else if r.recorded[info.Digest] == 0 {
@@ -196,7 +204,11 @@ func (r *round) delete(ctx context.Context, tomb reference.Tombstone) error {
 	}
 	failpoint.Hit("collect/after-delete")
 	r.report.DeletedBlobs++
-	r.report.DeletedBytes += r.tombSizes[tomb.Digest]
+	if size := r.tombSizes[tomb.Digest]; size >= 0 {
+		r.report.DeletedBytes += size
+		r.report.GarbageBlobs--
+		r.report.GarbageBytes -= size
+	}
 	if _, err := r.Records.Unmark(ctx, tomb); err != nil {
 		return err
 	}

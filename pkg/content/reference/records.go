@@ -61,7 +61,7 @@ type Records struct {
 const pageSize = 500
 
 // New returns the records under prefix, which is an absolute path with or without
-// a final slash; nothing else may write there. Of kv it uses Get and Txn.
+// a final slash; nothing else may write below its folders refs and tombstones. Of kv it uses Get and Txn.
 func New(kv clientv3.KV, prefix string, now func() time.Time) *Records {
 	return &Records{kv: kv, prefix: strings.TrimSuffix(prefix, "/"), now: now, page: pageSize}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -70,9 +71,18 @@ func (s *Storage) Get(ctx context.Context, name string) (*rukpak.Bundle, error) 
 	return asBundle(s.Bundle.Get(ctx, name, &metav1.GetOptions{}))
 }
 
-// List reads all bundles as etcd has them now.
+// ListCached reads all bundles as this process knows them, which costs etcd nothing. They are not to be changed.
+func (s *Storage) ListCached(ctx context.Context) ([]rukpak.Bundle, error) {
+	return s.list(ctx, &internalversion.ListOptions{ResourceVersion: "0"})
+}
+
+// List reads the bundles of the namespace in ctx as etcd has them now, or all where there is none in it.
 func (s *Storage) List(ctx context.Context) ([]rukpak.Bundle, error) {
-	obj, err := s.Bundle.ListPredicate(ctx, match(labels.Everything(), fields.Everything()), nil)
+	return s.list(ctx, nil)
+}
+
+func (s *Storage) list(ctx context.Context, options *internalversion.ListOptions) ([]rukpak.Bundle, error) {
+	obj, err := s.Bundle.ListPredicate(ctx, match(labels.Everything(), fields.Everything()), options)
 	if err != nil {
 		return nil, err
 	}

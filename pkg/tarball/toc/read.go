@@ -152,8 +152,7 @@ type stream struct {
 	archive io.ReadCloser
 	decoder *decoders
 	inflate io.Reader
-	at      int64 // of what comes after the block
-	block   []byte
+	at      int64  // of what comes after the block
 	rest    []byte // of the block, checked
 }
 

@@ -464,3 +464,22 @@ func FuzzIndex(f *testing.F) {
 		m.use(t, x)
 	})
 }
+
+// FuzzResolve follows any path in an archive that is full of links: it ends, and in an entry or an error that says why.
+func FuzzResolve(f *testing.F) {
+	m := newMade(f,
+		file{name: "a/b/c", content: "c"}, file{name: "a/up", link: "../d"}, file{name: "d", link: "a/b"}, file{name: "e", link: "e/e"},
+		file{name: "x", link: "y"}, file{name: "y", link: "./x/"}, file{name: "gone", link: "no/where"})
+	for _, path := range []string{"", "a/b/c", "a/up/c", "d/c/c", "e/e/e", "x", "y/", "a//b", "../a", "gone/x", "\xff"} {
+		f.Add(path)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		e, err := m.open(t).Resolve(t.Context(), path)
+		switch {
+		case err == nil && e.Type == tarball.TypeSymlink:
+			t.Errorf("%q leads to the link %q", path, e.Name)
+		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrLoop) && !errors.Is(err, ErrNotDirectory):
+			t.Errorf("%q: %v", path, err)
+		}
+	})
+}

@@ -65,6 +65,8 @@ const (
 	ReasonContentUnreadable = "ContentUnreadable"
 	// ReasonUploadFailed means that the server could not be reached, or did not take the content.
 	ReasonUploadFailed = "UploadFailed"
+	// ReasonContentQuotaExceeded means that the bundles of the namespace have as much content as they may.
+	ReasonContentQuotaExceeded = "ContentQuotaExceeded"
 	// ReasonInvalidConfiguration means that the environment above is not as it should be.
 	ReasonInvalidConfiguration = "InvalidConfiguration"
 )

@@ -146,7 +146,7 @@ func judgeTerminated(name string, t *corev1.ContainerStateTerminated) Outcome {
 func reported(reason string) string {
 	switch reason {
 	case contract.ReasonContentRefused, contract.ReasonLimitExceeded, contract.ReasonContentUnreadable,
-		contract.ReasonUploadFailed, contract.ReasonInvalidConfiguration:
+		contract.ReasonUploadFailed, contract.ReasonContentQuotaExceeded, contract.ReasonInvalidConfiguration:
 		return reason
 	}
 	return ReasonContainerFailed

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -27,6 +28,8 @@ type Server struct {
 	// URL is where the server itself listens, and Port the port of it.
 	URL  string
 	Port int
+	// More are arguments of the next start, beside its own.
+	More []string
 
 	program string
 	log     string
@@ -58,10 +61,12 @@ func (s *Server) startUntil(ctx context.Context, check string) error {
 	if err := s.Begin(); err != nil {
 		return err
 	}
-	return s.wait(ctx, "it answered "+check, func(ctx context.Context) error { return s.Probe(ctx, check) })
+	return s.wait(ctx, "it answered "+check, func(ctx context.Context) error {
+		return s.Probe(ctx, check)
+	})
 }
 
-// Probe asks the server itself for one of its health paths.
+// Probe expects 200 from a path of the server that needs no credential.
 func (s *Server) Probe(ctx context.Context, path string) error {
 	return probe(ctx, s.URL+path, &tls.Config{RootCAs: s.Authority()})
 }
@@ -69,7 +74,7 @@ func (s *Server) Probe(ctx context.Context, path string) error {
 // Begin starts the server and does not wait for it.
 func (s *Server) Begin() error {
 	var err error
-	s.Process, err = StartProgram("rukpak-apiserver", s.log, s.program, s.environment, s.args...)
+	s.Process, err = StartProgram("rukpak-apiserver", s.log, s.program, s.environment, slices.Concat(s.args, s.More)...)
 	return err
 }
 

@@ -36,9 +36,17 @@ const (
 	ReasonNoContent = "NoContent"
 	// ReasonContentLost means that the stored bytes are gone.
 	ReasonContentLost = "ContentLost"
+	// ReasonStorageFull means that new content waits for room in the content store.
+	ReasonStorageFull = "StorageFull"
+	// ReasonRoom means that there is room in the content store again.
+	ReasonRoom = "Room"
 	// ReasonProgressing means that nothing keeps attempts from being made.
 	ReasonProgressing = "Progressing"
 )
+
+// MessageStorageFull says what a full content store means. It names no numbers, so that it stays the same
+// while they change.
+const MessageStorageFull = "the content store of the class is full: what is there is served, and new content is taken once there is room"
 
 // Begin sets the conditions of a bundle whose generation is new: whether it will be
 // unpacked is unknown, and nothing keeps it from being tried. What is being served goes on being served.
@@ -73,6 +81,16 @@ func SetStalled(conditions *[]metav1.Condition, generation int64, stalled bool, 
 	return set(conditions, v1alpha1.ConditionStalled, generation, boolStatus(stalled), reason, message)
 }
 
+// SetStorageFull says whether new content waits for room in the content store. Where it never did there is
+// nothing to say. It reports whether anything changed.
+func SetStorageFull(conditions *[]metav1.Condition, generation int64, full bool) bool {
+	if full {
+		return set(conditions, v1alpha1.ConditionStorageFull, generation, metav1.ConditionTrue, ReasonStorageFull, MessageStorageFull)
+	}
+	return meta.IsStatusConditionTrue(*conditions, v1alpha1.ConditionStorageFull) &&
+		set(conditions, v1alpha1.ConditionStorageFull, generation, metav1.ConditionFalse, ReasonRoom, "")
+}
+
 // Phase derives the summary of the conditions.
 func Phase(conditions []metav1.Condition) v1alpha1.BundlePhase {
 	unpacked := meta.FindStatusCondition(conditions, v1alpha1.ConditionUnpacked)
@@ -87,7 +105,7 @@ func Phase(conditions []metav1.Condition) v1alpha1.BundlePhase {
 		return v1alpha1.BundleUnpacked
 	}
 	switch unpacked.Reason {
-	case ReasonPending, ReasonWaitingForUpload, ReasonWaitingForProvisioner, ReasonClassMissing, ReasonSuspended:
+	case ReasonPending, ReasonWaitingForUpload, ReasonWaitingForProvisioner, ReasonClassMissing, ReasonSuspended, ReasonStorageFull:
 		return v1alpha1.BundlePending
 	}
 	return v1alpha1.BundleUnpacking

@@ -385,6 +385,9 @@ const (
 	ConditionReady = "Ready"
 	// ConditionStalled is True when nothing will be tried until somebody acts.
 	ConditionStalled = "Stalled"
+	// ConditionStorageFull is True while new content is not taken because the content store
+	// of the class is full. What is there is served. It stands only where that was once so.
+	ConditionStorageFull = "StorageFull"
 )
 
 // BundleStatus says what there is.

@@ -45,6 +45,7 @@ func (g *grant) apply(b *rukpak.Bundle, class *rukpak.ProvisionerClass, summary 
 	s.ResolvedSource = resolved
 	s.Provisioner = class.Provisioner
 	conditions.SetContentAvailable(&s.Conditions, b.Generation, true, conditions.ReasonAvailable, "content is served")
+	conditions.SetStorageFull(&s.Conditions, b.Generation, false)
 	if !g.builtIn {
 		return changed, nil
 	}

@@ -7,7 +7,6 @@ import (
 	doublylinked "container/list"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash"
 	"hash/maphash"
@@ -15,10 +14,11 @@ import (
 	"sync"
 
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/verify"
 )
 
 // errDamaged is the error of bytes that are not those of their digest.
-var errDamaged = errors.New("the stored bytes do not have their digest")
+var errDamaged = verify.ErrDamaged
 
 // seals remember what content looks like whose digest was found to be right: a sum of each chunk, with a key that
 // only this process has. The sums cost a quarter of what the digest does, and tell of a wrong chunk before it is

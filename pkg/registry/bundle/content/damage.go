@@ -5,17 +5,15 @@ package content
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"io"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/content"
 )
 
@@ -41,47 +39,32 @@ func (r *REST) damaged(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentS
 	out.abort(responder, err)
 }
 
-// reread reads a blob again, which rules out that memory or a line were at fault. One that is damaged is removed, so
-// that no other reader gets a part of it, and its bundle's content is lost: from there on it is restored like content
-// that went away by itself. It returns what to tell the reader.
+// reread has a blob read again, which rules out that memory or a line were at fault, and taken away if it is damaged, so
+// that no other reader gets a part of it. It returns what to tell the reader.
 func (r *REST) reread(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentStatus, store content.Store) error {
 	if _, busy := r.rereads.LoadOrStore(c.Digest, true); busy {
 		return unavailable("send the content", b, errDamaged)
 	}
 	defer r.rereads.Delete(c.Digest)
 	log := klog.FromContext(ctx)
-	err := verify(ctx, store, c)
-	switch {
-	case err == nil:
-		log.Info("Content that was read wrong is whole: memory or a line may be bad", "bundle", klog.KObj(b), "digest", c.Digest)
-		return unavailable("send the content", b, errors.New("it was read wrong and is whole"))
-	case errors.Is(err, content.ErrNotFound):
-	case !errors.Is(err, errDamaged):
-		log.Error(err, "Content that was read wrong cannot be read again", "bundle", klog.KObj(b), "digest", c.Digest)
-		return unavailable("send the content", b, err)
-	default:
-		if err := store.Delete(ctx, c.Digest); err != nil {
-			log.Error(err, "Damaged content cannot be removed", "bundle", klog.KObj(b), "digest", c.Digest)
-			return unavailable("send the content", b, errDamaged)
-		}
-	}
-	r.markLost(ctx, b, c, err)
-	return lost(b, c.Digest)
-}
-
-// verify reads a blob from end to end. Its error is errDamaged, or one of the store.
-func verify(ctx context.Context, store content.Store, c *rukpak.ContentStatus) error {
-	blob, err := store.Open(ctx, c.Digest, 0, -1)
+	removed, err := r.takeAway(ctx, store, c.Digest)
 	if err != nil {
-		return err
+		log.Error(err, "Content that was read wrong cannot be mended", "bundle", klog.KObj(b), "digest", c.Digest)
 	}
-	sum := sha256.New()
-	_, err = io.Copy(sum, blob)
-	if err := errors.Join(err, blob.Close()); err != nil {
-		return err
+	if !removed && err != nil {
+		return unavailable("send the content", b, err)
 	}
-	if got := content.Algorithm + ":" + hex.EncodeToString(sum.Sum(nil)); got != c.Digest {
-		return fmt.Errorf("%w: they have %s", errDamaged, got)
+	_, err = r.stored(ctx, b, c)
+	switch {
+	case errors.Is(err, content.ErrNotFound):
+		// Where all of its bundles could not be told, this one is. It may be known by now.
+		if now, getErr := r.Bundles.Get(ctx, b.Name); getErr != nil || meta.IsStatusConditionTrue(now.Status.Conditions, v1alpha1.ConditionContentAvailable) {
+			r.markLost(ctx, b, c, err)
+		}
+		return lost(b, c.Digest)
+	case err != nil:
+		return unavailable("send the content", b, err)
 	}
-	return nil
+	log.Info("Content that was read wrong is whole: memory or a line may be bad", "bundle", klog.KObj(b), "digest", c.Digest)
+	return unavailable("send the content", b, errors.New("it was read wrong and is whole"))
 }

@@ -17,6 +17,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/etcd"
 	"rukpak.io/apiserver/pkg/provisioner"
 	"rukpak.io/apiserver/pkg/tarball"
 )
@@ -33,6 +34,12 @@ const (
 	CauseAttemptEnded metav1.CauseType = "AttemptEnded"
 	// CauseLimitExceeded means that the content is larger than the class allows.
 	CauseLimitExceeded metav1.CauseType = "LimitExceeded"
+	// CauseEtcdNoSpace means that etcd is full.
+	CauseEtcdNoSpace metav1.CauseType = "EtcdNoSpace"
+	// CauseStorageFull means that the content store is full.
+	CauseStorageFull metav1.CauseType = "StorageFull"
+	// CauseContentQuotaExceeded means that the bundles of the namespace have as much content as they may.
+	CauseContentQuotaExceeded metav1.CauseType = "ContentQuotaExceeded"
 	// CauseContentRefused means that the content is not what it has to be.
 	CauseContentRefused metav1.CauseType = "ContentRefused"
 )
@@ -75,8 +82,12 @@ func lost(b *rukpak.Bundle, digest string) error {
 	return status(b, http.StatusConflict, metav1.StatusReasonConflict, message, metav1.StatusCause{Type: CauseContentLost, Message: message})
 }
 
-// unavailable says that the server cannot do now what it could do later.
+// unavailable says that the server cannot do now what it could do later. An etcd that is full does not mend itself.
 func unavailable(doing string, b *rukpak.Bundle, err error) error {
+	if etcd.NoSpace(err) {
+		return status(b, http.StatusInsufficientStorage, "InsufficientStorage", fmt.Sprintf("cannot %s: %s", doing, etcd.NoSpaceMessage),
+			metav1.StatusCause{Type: CauseEtcdNoSpace, Message: err.Error()})
+	}
 	s := status(b, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf("cannot %s: %v", doing, err))
 	s.ErrStatus.Details.RetryAfterSeconds = 1
 	return s
@@ -145,8 +156,11 @@ func withoutFile(problem *provisioner.ContentError) string {
 
 // failed turns an error of the store into one that says whose it is.
 func failed(b *rukpak.Bundle, err error) error {
-	if errors.Is(err, content.ErrNoSpace) {
-		return status(b, http.StatusInsufficientStorage, "InsufficientStorage", err.Error())
+	if quota, ok := errors.AsType[*quotaError](err); ok {
+		return quota.status(b)
+	}
+	if errors.Is(err, content.ErrNoSpace) && !etcd.NoSpace(err) {
+		return status(b, http.StatusInsufficientStorage, "InsufficientStorage", err.Error(), metav1.StatusCause{Type: CauseStorageFull, Message: err.Error()})
 	}
 	return unavailable("store the content", b, err)
 }

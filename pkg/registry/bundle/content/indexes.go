@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/verify"
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/tarball/toc"
 )
@@ -151,7 +151,7 @@ func (x *indexes) make(ctx context.Context, store content.Store, digest string) 
 // blame tells whether an archive could not be read because its bytes are other ones. It may be that only what is
 // taken for an archive has changed.
 func (x *indexes) blame(ctx context.Context, store content.Store, digest string, cause error) error {
-	if err := verify(ctx, store, &rukpak.ContentStatus{Digest: digest}); err != nil {
+	if _, err := verify.Blob(ctx, store, digest, nil); err != nil {
 		return fmt.Errorf("%w: %w", err, cause)
 	}
 	return cause

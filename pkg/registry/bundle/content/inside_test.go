@@ -454,3 +454,25 @@ func FuzzPath(f *testing.F) {
 		}
 	})
 }
+
+// What an unpack pod sends is checked and not written anew; its index is made on the way, too.
+func TestIndexOfAnAttempt(t *testing.T) {
+	w := newWorld(t)
+	w.addImage("app")
+	w.caller = podCaller("team", "unpack", "pod-uid")
+	w.classes["raw"].Limits = nil
+	sent, summary := canonical(t, library(t))
+	if got := w.do(http.MethodPut, "app", sent); got.code != http.StatusCreated {
+		t.Fatalf("PUT: %d %s", got.code, got.body)
+	}
+	if w.index(summary.Digest) == "" {
+		t.Error("there is none")
+	}
+	w.store.putIndex = errors.New("it is made again")
+	if got := w.do(http.MethodGet, "app/a/b.yaml", nil); got.code != http.StatusOK || string(got.body) != "b: 1\n" {
+		t.Errorf("%d %s", got.code, got.body)
+	}
+	if now := w.now("app").Status.Content; now.Digest != summary.Digest || now.UncompressedDigest != summary.UncompressedDigest || now.Size != summary.Size {
+		t.Errorf("the content is %+v, not %+v", now, summary)
+	}
+}

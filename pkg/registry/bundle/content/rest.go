@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -30,6 +31,8 @@ import (
 type Bundles interface {
 	Get(ctx context.Context, name string) (*rukpak.Bundle, error)
 	Commit(ctx context.Context, name string, change func(*rukpak.Bundle) error) (*rukpak.Bundle, error)
+	// List reads those of the namespace in the context, or all where there is none in it.
+	List(ctx context.Context) ([]rukpak.Bundle, error)
 }
 
 // Classes reads classes as etcd has them now.
@@ -44,7 +47,7 @@ type References interface {
 	Remove(ctx context.Context, ref reference.Ref) error
 }
 
-// Config is what the subresource works with. All of it is required.
+// Config is what the subresource works with. All of it but the bound is required.
 type Config struct {
 	Bundles    Bundles
 	Classes    Classes
@@ -61,6 +64,8 @@ type Config struct {
 	CommitTimeout time.Duration
 	// PlaceTimeout is how long a write waits for others to end.
 	PlaceTimeout time.Duration
+	// MaxBytesPerNamespace bounds the content that the bundles of one namespace have together, in bytes; 0 is no bound.
+	MaxBytesPerNamespace int64
 	// MaxReaders and MaxReadersPerUser bound the reads that run at the same time; 0 means any number.
 	MaxReaders, MaxReadersPerUser int
 	// Released is called when content may have become that of nobody.
@@ -81,6 +86,7 @@ type REST struct {
 	rereads sync.Map
 	// commits are locks for the commits of one bundle, by its UID.
 	commits [commitLocks]sync.Mutex
+	damage  singleflight.Group // of Damaged
 }
 
 // commitLocks is how many locks the bundles share.

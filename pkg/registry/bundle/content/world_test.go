@@ -188,6 +188,9 @@ func (w *world) files() []string {
 	w.t.Helper()
 	var found []string
 	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == "index" {
+			return fs.SkipDir
+		}
 		if err == nil && !d.IsDir() && d.Name() != "lock" {
 			found = append(found, d.Name())
 		}

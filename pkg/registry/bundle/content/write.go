@@ -51,8 +51,9 @@ func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOpti
 
 // write takes a body from its first byte to the commit. It returns the bundle as it is then, and
 // 201 where there was no content before, else 200.
-func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *http.Request) (*rukpak.Bundle, int, error) {
+func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *http.Request) (_ *rukpak.Bundle, code int, err error) {
 	b, class, g, store := t.Bundle, t.class, t.grant, t.Store
+	defer func() { r.noteFull(ctx, b, err) }()
 	done, err := r.admit(ctx, b, g, store)
 	if err != nil {
 		return nil, 0, err
@@ -65,6 +66,10 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 		return nil, 0, conflict(b, "ClassInvalid", fmt.Sprintf("its class %q: %v", class.Name, err))
 	}
 
+	budget, err := r.budget(ctx, b)
+	if err != nil {
+		return nil, 0, err
+	}
 	writer, err := store.Create(ctx)
 	if err != nil {
 		return nil, 0, failed(b, err)
@@ -74,7 +79,7 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 			klog.FromContext(ctx).Error(err, "Cannot drop an upload that came to nothing", "bundle", klog.KObj(b))
 		}
 	}()
-	indexing := r.indexes.newIndexingWriter(ctx, store, writer)
+	indexing := r.indexes.newIndexingWriter(ctx, store, budget.bound(writer))
 	defer indexing.drop(ctx)
 	in := &roomyReader{from: body, room: func() error { return store.Room(ctx) }}
 	summary, err := r.receive(ctx, b, g, req, body, in, &storeWriter{Writer: indexing}, indexing.indexer(), limits, check)
@@ -180,6 +185,12 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 		return nil, 0, err
 	}
 	if err := g.check(fresh); err != nil {
+		return nil, 0, err
+	}
+	if err := r.checkQuota(ctx, fresh, func(b *rukpak.Bundle) error {
+		_, err := g.apply(b, class, summary, resolved, r.Now())
+		return err
+	}); err != nil {
 		return nil, 0, err
 	}
 	if err := r.References.Add(ctx, ref, b.Namespace, b.Name); err != nil {

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
@@ -61,7 +62,8 @@ func TestUploads(t *testing.T) {
 			t.Errorf("%s: no record of %s", step.name, step.digest)
 		}
 	}
-	if files := w.files(); len(files) != 2 {
+	// Two archives, and an index of each.
+	if files := w.files(); len(files) != 4 {
 		t.Errorf("the store holds %v", files)
 	}
 }
@@ -210,7 +212,11 @@ func TestARefusedWriteChangesNothing(t *testing.T) {
 			if test.code == http.StatusServiceUnavailable && s.Details.RetryAfterSeconds < 1 {
 				t.Error("it does not say to come again")
 			}
-			if after := w.now("app").Status; !apiequality.Semantic.DeepEqual(after, before) {
+			after := w.now("app").Status
+			if full := meta.RemoveStatusCondition(&after.Conditions, v1alpha1.ConditionStorageFull); full != (test.code == http.StatusInsufficientStorage) {
+				t.Errorf("StorageFull stands there: %v", full)
+			}
+			if !apiequality.Semantic.DeepEqual(after, before) {
 				t.Errorf("the status has become %+v", after)
 			}
 			if now := w.files(); !slices.Equal(now, files) {

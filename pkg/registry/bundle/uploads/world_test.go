@@ -360,6 +360,18 @@ func (m *memoryBundles) Get(ctx context.Context, name string) (*rukpak.Bundle, e
 	return b.DeepCopy(), nil
 }
 
+func (m *memoryBundles) List(ctx context.Context) ([]rukpak.Bundle, error) {
+	m.Lock()
+	defer m.Unlock()
+	var list []rukpak.Bundle
+	for _, b := range m.all {
+		if ns := genericapirequest.NamespaceValue(ctx); ns == "" || ns == b.Namespace {
+			list = append(list, *b.DeepCopy())
+		}
+	}
+	return list, nil
+}
+
 func (m *memoryBundles) Commit(ctx context.Context, name string, change func(*rukpak.Bundle) error) (*rukpak.Bundle, error) {
 	b, err := m.Get(ctx, name)
 	if err != nil {

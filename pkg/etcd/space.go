@@ -1,0 +1,157 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sys/unix"
+)
+
+// NoSpace reports whether etcd has refused a write because its database is as large as it may be. From then on
+// it refuses every write (the alarm NOSPACE) until Recover, whatever is deleted.
+func NoSpace(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }
+
+// NoSpaceMessage explains that, for those who see it.
+const NoSpaceMessage = "the database of etcd, which keeps the objects of this API, is as large as it may be, so nothing can be written (alarm NOSPACE); " +
+	"what is stored is served. An administrator mends it with `rukpak-apiserver etcd-recover`"
+
+// Space is what an etcd says about its database.
+type Space struct {
+	// NoSpace is whether the alarm is raised.
+	NoSpace bool
+	// Size is that of the largest member's database, in bytes, InUse how much of it is used, and Quota how large
+	// it may get; 0 where etcd does not say.
+	Size, InUse, Quota int64
+}
+
+// ReadSpace asks all members.
+func ReadSpace(ctx context.Context, client *clientv3.Client) (Space, error) {
+	var s Space
+	alarms, err := noSpaceAlarms(ctx, client)
+	if err != nil {
+		return s, err
+	}
+	s.NoSpace = len(alarms) > 0
+	endpoints := client.Endpoints()
+	if len(endpoints) == 0 {
+		endpoints = []string{""} // a client without a connection has one member and asks for no endpoint
+	}
+	for _, endpoint := range endpoints {
+		status, err := client.Status(ctx, endpoint)
+		if err != nil {
+			return s, fmt.Errorf("ask etcd for its size: %w", err)
+		}
+		if status.DbSize >= s.Size {
+			s.Size, s.InUse, s.Quota = status.DbSize, status.DbSizeInUse, status.DbSizeQuota
+		}
+	}
+	return s, nil
+}
+
+func noSpaceAlarms(ctx context.Context, client *clientv3.Client) ([]*pb.AlarmMember, error) {
+	resp, err := client.AlarmList(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask etcd for alarms: %w", err)
+	}
+	var alarms []*pb.AlarmMember
+	for _, a := range resp.Alarms {
+		if a.Alarm == pb.AlarmType_NOSPACE {
+			alarms = append(alarms, a)
+		}
+	}
+	return alarms, nil
+}
+
+// HasNoSpace reports whether the alarm is raised.
+func HasNoSpace(ctx context.Context, client *clientv3.Client) (bool, error) {
+	alarms, err := noSpaceAlarms(ctx, client)
+	return len(alarms) > 0, err
+}
+
+// ErrStillFull means that what is stored, without anything superfluous, is about as much as there may be.
+var ErrStillFull = errors.New("the database of etcd is still nearly full")
+
+// nearly is how full, in percent, a database may be to call it mended.
+const nearly = 95
+
+// Recover makes an etcd writable again: it drops old revisions, gives the space that they took back to the disk,
+// one member after the other, and ends the alarm NOSPACE. It does no harm where there is no alarm; each member
+// answers nothing while it is at work, some seconds for each GiB. The client needs a connection. ErrStillFull if there is
+// no space to be won: then the quota has to be raised, or objects be deleted.
+func Recover(ctx context.Context, client *clientv3.Client, tell func(string)) error {
+	head, err := client.Get(ctx, "health", clientv3.WithCountOnly())
+	if err != nil {
+		return fmt.Errorf("ask etcd for its revision: %w", err)
+	}
+	revision := head.Header.Revision
+	if _, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return fmt.Errorf("drop old revisions: %w", err)
+	}
+	tell(fmt.Sprintf("dropped what is older than revision %d", revision))
+	for _, endpoint := range client.Endpoints() {
+		before, err := client.Status(ctx, endpoint)
+		if err != nil {
+			return fmt.Errorf("ask %s for its size: %w", endpoint, err)
+		}
+		if _, err := client.Defragment(ctx, endpoint); err != nil {
+			return fmt.Errorf("defragment %s: %w", endpoint, err)
+		}
+		after, err := client.Status(ctx, endpoint)
+		if err != nil {
+			return fmt.Errorf("ask %s for its size: %w", endpoint, err)
+		}
+		tell(fmt.Sprintf("defragmented %s: %d bytes, were %d", endpoint, after.DbSize, before.DbSize))
+	}
+	space, err := ReadSpace(ctx, client)
+	if err != nil {
+		return err
+	}
+	if space.Quota > 0 && space.Size > space.Quota/100*nearly {
+		return fmt.Errorf("%w: %d of %d bytes: raise its quota, or delete objects, and do it again", ErrStillFull, space.Size, space.Quota)
+	}
+	alarms, err := noSpaceAlarms(ctx, client)
+	if err != nil {
+		return err
+	}
+	for _, a := range alarms {
+		if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: a.MemberID, Alarm: a.Alarm}); err != nil {
+			return fmt.Errorf("end the alarm of member %x: %w", a.MemberID, err)
+		}
+		tell(fmt.Sprintf("ended the alarm NOSPACE of member %x", a.MemberID))
+	}
+	return nil
+}
+
+// Running returns the address of the embedded etcd that another process runs over dir, empty if none does.
+func Running(dir string) (string, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "data", "member", "snap", "db"), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look at the database of the embedded etcd: %w", err)
+	}
+	// The lock goes with the file.
+	defer f.Close()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return "", nil
+	}
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		return "", fmt.Errorf("look at the lock of the embedded etcd: %w", err)
+	}
+	socket := filepath.Join(dir, socketName)
+	if _, err := os.Stat(socket); err != nil {
+		return "", fmt.Errorf("another process uses the embedded etcd in %s, and its socket is elsewhere: stop it", dir)
+	}
+	return "unix://" + socket, nil
+}

@@ -1,0 +1,86 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"rukpak.io/apiserver/test/integration/harness"
+)
+
+// uninstall runs the script: first where the API is somebody else's, which it leaves alone, then for good.
+func (w *world) uninstall(t *testing.T) {
+	target := filepath.Join(t.TempDir(), "backup")
+	run := func() (string, error) {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(w.Root, "artifacts/deploy/uninstall.sh"), "--export", target)
+		kubectl := w.Kubectl(t.Context(), w.Dir, w.Kubeconfig)
+		cmd.Env = append(kubectl.Env, "PATH="+filepath.Dir(kubectl.Path)+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	apiServices := w.dynamic.Resource(harness.APIServices)
+	owner := func(name string) {
+		t.Helper()
+		must(apiServices.Patch(t.Context(), harness.APIServiceName, types.MergePatchType, []byte(`{"spec":{"service":{"name":"`+name+`"}}}`), metav1.PatchOptions{}))(t)
+	}
+	owner("theirs")
+	if out, err := run(); err == nil || !strings.Contains(out, "belongs to rukpak-system/theirs") {
+		t.Fatalf("it takes away what belongs to others: %v: %s", err, out)
+	}
+	owner(harness.ServiceName)
+	eventually(t, "the API is available", w.available)
+	// A pod that is left, as of a bundle that was being unpacked.
+	must(w.Kube.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "left", Labels: map[string]string{"app.kubernetes.io/managed-by": "rukpak-apiserver", "rukpak.io/bundle-uid": "x"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "unpack", Image: "registry.invalid/x"}}},
+	}, metav1.CreateOptions{}))(t)
+	content := must(w.Kube.CoreV1().RESTClient().Get().AbsPath(contentURL).Do(t.Context()).Raw())(t)
+	out, err := run()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if exported, err := os.ReadFile(filepath.Join(target, "default", "app.tar.gz")); err != nil || !bytes.Equal(exported, content) {
+		t.Errorf("the content is not exported: %v", err)
+	}
+	for name, want := range map[string]string{"classes.yaml": "rukpak.io/plain", "bundles.yaml": "name: app"} {
+		raw, err := os.ReadFile(filepath.Join(target, name))
+		if err != nil || !strings.Contains(string(raw), want) || strings.Contains(string(raw), "resourceVersion: \"1") {
+			t.Errorf("%s: %v: %s", name, err, raw)
+		}
+	}
+	gone := func(what string, get func(context.Context) error) {
+		t.Helper()
+		eventually(t, what+" is gone", func(ctx context.Context) error {
+			if err := get(ctx); !apierrors.IsNotFound(err) {
+				return errors.Join(errors.New("it is there"), err)
+			}
+			return nil
+		})
+	}
+	gone("the APIService", func(ctx context.Context) error { _, err := w.apiService(ctx); return err })
+	gone("the namespace", func(ctx context.Context) error {
+		_, err := w.Kube.CoreV1().Namespaces().Get(ctx, harness.SystemNamespace, metav1.GetOptions{})
+		return err
+	})
+	gone("the ClusterRole", func(ctx context.Context) error {
+		_, err := w.Kube.RbacV1().ClusterRoles().Get(ctx, harness.ServiceName, metav1.GetOptions{})
+		return err
+	})
+	gone("the pod that was left", func(ctx context.Context) error {
+		_, err := w.Kube.CoreV1().Pods("default").Get(ctx, "left", metav1.GetOptions{})
+		return err
+	})
+}
