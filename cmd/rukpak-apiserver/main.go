@@ -9,9 +9,10 @@ import (
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
+	"rukpak.io/apiserver/pkg/cmd/etcdcerts"
 	"rukpak.io/apiserver/pkg/cmd/server"
 )
 
 func main() {
-	os.Exit(server.Main(genericapiserver.SetupSignalContext()))
+	os.Exit(server.Main(genericapiserver.SetupSignalContext(), etcdcerts.NewCommand()))
 }

@@ -86,16 +86,19 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 		t.Fatal(err)
 	}
 	isServed(t, client, "broken", broken)
-	metrics := string(must(client.RukpakV1alpha1().RESTClient().Get().AbsPath("/metrics").Do(t.Context()).Raw())(t))
-	for _, want := range []string{
-		`rukpak_content_scrub_damaged_total{store="default"} 1`, `rukpak_content_scrub_blobs_total{store="default"}`,
-		`rukpak_content_scrub_last_completed_timestamp_seconds{store="default"}`, `rukpak_content_garbage_bytes{store="default"}`,
-		`rukpak_content_namespace_bytes{class="raw",namespace="default"}`, "rukpak_etcd_nospace_alarm 0", "rukpak_etcd_db_quota_bytes 8.58",
-	} {
-		if !strings.Contains(metrics, want) {
-			t.Errorf("the metrics lack %s", want)
+	eventually(t, "metrics tell of it", func() string {
+		metrics := string(must(client.RukpakV1alpha1().RESTClient().Get().AbsPath("/metrics").Do(t.Context()).Raw())(t))
+		for _, want := range []string{
+			`rukpak_content_scrub_damaged_total{store="default"} 1`, `rukpak_content_scrub_blobs_total{store="default"}`,
+			`rukpak_content_scrub_last_completed_timestamp_seconds{store="default"}`, `rukpak_content_garbage_bytes{store="default"}`,
+			`rukpak_content_namespace_bytes{class="raw",namespace="default"}`, "rukpak_etcd_nospace_alarm 0", "rukpak_etcd_db_quota_bytes 8.58",
+		} {
+			if !strings.Contains(metrics, want) {
+				return "they lack " + want
+			}
 		}
-	}
+		return ""
+	})
 }
 
 // tool runs a command of the server's program and returns its exit code.

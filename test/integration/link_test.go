@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -21,11 +23,14 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	clientset "rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 	"rukpak.io/apiserver/test/integration/harness"
@@ -104,8 +109,13 @@ func TestContentComesWholeOverASlowLine(t *testing.T) {
 	}
 	c := startCluster(t, "--request-timeout="+orElse(os.Getenv(linkTimeoutVariable), linkTimeout))
 	archive := canonical(t, noise("data", 31, size))
-	must(c.Rukpak.RukpakV1alpha1().Bundles("default").Create(t.Context(), uploadBundle("app", "raw"), metav1.CreateOptions{}))(t)
-	must(c.straight(t).RukpakV1alpha1().Bundles("default").PutContent(t.Context(), "app", bytes.NewReader(archive), typed.PutContentOptions{}))(t)
+	class := &v1alpha1.ProvisionerClass{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Provisioner: v1alpha1.ProvisionerRaw, Limits: &v1alpha1.ContentLimits{
+		CompressedBytes: ptr.To(resource.MustParse("4Gi")), Bytes: ptr.To(resource.MustParse("4Gi")),
+	}}
+	must(c.Rukpak.RukpakV1alpha1().ProvisionerClasses().Create(t.Context(), class, metav1.CreateOptions{}))(t)
+	must(c.Rukpak.RukpakV1alpha1().Bundles("default").Create(t.Context(), uploadBundle("app", class.Name), metav1.CreateOptions{}))(t)
+	token := c.administrator(t)
+	must(c.straight(t, token).RukpakV1alpha1().Bundles("default").PutContent(t.Context(), "app", bytes.NewReader(archive), typed.PutContentOptions{}))(t)
 
 	for _, test := range []struct {
 		name  string
@@ -133,6 +143,37 @@ func TestContentComesWholeOverASlowLine(t *testing.T) {
 				t.Errorf("it took %d requests", requests.n.Load())
 			}
 		})
+	}
+	t.Run("with curl", func(t *testing.T) { c.readWithCurl(t, token, archive) })
+}
+
+// goOn is what docs/transfers.md shows.
+const goOn = `until echo "${digest#sha256:}  app.tar.gz" | sha256sum -c --status; do
+  echo >> requests
+  curl -fsS --limit-rate 5M --cacert ca.crt -H "Authorization: Bearer $(cat token)" -C - -o app.tar.gz "$url?digest=$digest" || sleep 1
+done`
+
+// readWithCurl reads content as somebody without the client does.
+func (c cluster) readWithCurl(t *testing.T, token string, archive []byte) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, data := range map[string][]byte{"ca.crt": c.CA, "token": []byte(token)} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", goOn)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "url="+c.URL+contentPath("default", "app"), "digest="+digestOf(archive))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	requests := must(os.ReadFile(filepath.Join(dir, "requests")))(t)
+	t.Logf("requests: %d", len(requests))
+	if got := must(os.ReadFile(filepath.Join(dir, "app.tar.gz")))(t); !bytes.Equal(got, archive) || len(requests) < 2 {
+		t.Errorf("%d requests brought %d of %d bytes", len(requests), len(got), len(archive))
 	}
 }
 
@@ -171,8 +212,8 @@ func startCluster(t *testing.T, flags ...string) cluster {
 	return c
 }
 
-// straight is an administrator's client of the server itself.
-func (c cluster) straight(t *testing.T) clientset.Interface {
+// administrator is the token of somebody who may do everything.
+func (c cluster) administrator(t *testing.T) string {
 	t.Helper()
 	account := must(c.Kube.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{GenerateName: "admin-"}}, metav1.CreateOptions{}))(t)
 	must(c.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
@@ -180,7 +221,12 @@ func (c cluster) straight(t *testing.T) clientset.Interface {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: account.Name, Namespace: "default"}},
 	}, metav1.CreateOptions{}))(t)
-	token := must(c.Kube.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))(t).Status.Token
+	return must(c.Kube.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))(t).Status.Token
+}
+
+// straight is a client of the server itself, once it lets an administrator in.
+func (c cluster) straight(t *testing.T, token string) clientset.Interface {
+	t.Helper()
 	service := must(must(dynamic.NewForConfig(c.Config))(t).Resource(harness.APIServices).Get(t.Context(), harness.APIServiceName, metav1.GetOptions{}))(t)
 	encoded, _, _ := unstructured.NestedString(service.Object, "spec", "caBundle")
 	config := &rest.Config{Host: fmt.Sprintf("https://localhost:%d", c.server.Port), BearerToken: token}

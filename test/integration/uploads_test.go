@@ -192,6 +192,7 @@ func TestKilledUploadsGoOn(t *testing.T) {
 	})
 	own := client.RukpakV1alpha1().Bundles("default")
 	must(own.Create(t.Context(), uploadBundle("app", "raw"), metav1.CreateOptions{}))(t)
+	before := ""
 	for i, point := range []string{
 		"upload/after-reference", "upload/after-blob", "upload/after-session", "upload/after-session@2", "upload/after-commit", "upload/after-finish",
 		"content/after-write@2", "content/before-rename", "content/after-rename", "content/after-upload", "content/after-reference", "content/after-blob", "content/after-status",
@@ -207,15 +208,17 @@ func TestKilledUploadsGoOn(t *testing.T) {
 			}
 			// Of two parts one grows when the other comes.
 			files := noise("data", uint64(i), 2<<20)
-			body := tarOf(t, files)
+			body, want := tarOf(t, files), digestOf(canonical(t, files))
 			ended := make(chan error, 1)
+			options := typed.UploadContentOptions{ChunkSize: 600 << 10, IfDigest: before, IfNone: before == ""}
 			go func() {
-				b, err := own.UploadContent(t.Context(), "app", bytes.NewReader(body), int64(len(body)), typed.UploadContentOptions{ChunkSize: 600 << 10})
-				if err == nil && b.Status.Content.Digest != digestOf(canonical(t, files)) {
+				b, err := own.UploadContent(t.Context(), "app", bytes.NewReader(body), int64(len(body)), options)
+				if err == nil && b.Status.Content.Digest != want {
 					err = fmt.Errorf("the content is %s", b.Status.Content.Digest)
 				}
 				ended <- err
 			}()
+			before = want
 			eventually(t, "the server is killed", func() string {
 				if s.Running() {
 					return "it runs"

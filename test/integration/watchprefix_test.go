@@ -80,7 +80,12 @@ func TestNothingElseIsServedBelowTheWatchPrefix(t *testing.T) {
 			t.Errorf("%s: Status is %+v", w.name, s)
 		}
 		s.unchanged(t, w)
-		w.do(t, http.MethodGet, "/openapi/v3/apis/rukpak.io/v1alpha1", s.user.token, nil).expect(t, http.StatusOK)
+	}
+	for _, path := range []string{"/openapi/v3/apis/rukpak.io/v1alpha1", "/openapi/v2"} {
+		r := direct(t).do(t, http.MethodGet, path, s.user.token, nil, "Accept", "application/json").expect(t, http.StatusOK, "namespaces/{namespace}/bundles/{name}/content")
+		if strings.Contains(string(r.body), "v1alpha1/watch/") {
+			t.Errorf("%s describes what is not served", path)
+		}
 	}
 }
 

@@ -16,15 +16,15 @@ import (
 	"k8s.io/component-base/cli"
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"rukpak.io/apiserver/pkg/cmd/etcdcerts"
 	"rukpak.io/apiserver/pkg/content"
 )
 
-// Main runs the command with the arguments of the process, and returns the code to exit with.
-func Main(ctx context.Context) int {
+// Main runs the command, or one of its own or more commands below it, with the arguments of the process, and returns the code to exit with.
+func Main(ctx context.Context, more ...*cobra.Command) int {
 	code := 0
 	cmd := NewCommand(ctx)
-	cmd.AddCommand(newFsckCommand(&code), newEtcdRecoverCommand(), etcdcerts.NewCommand())
+	cmd.AddCommand(more...)
+	cmd.AddCommand(newFsckCommand(&code), newEtcdRecoverCommand())
 	return max(cli.Run(cmd), code)
 }
 

@@ -61,6 +61,8 @@ type Session struct {
 	ReprDigest  string `json:"reprDigest,omitempty"`
 	// Parts are the bytes so far, in order.
 	Parts []Part `json:"parts,omitempty"`
+	// Committing is the digest of the content that all bytes are about to become; "" before it is known.
+	Committing string `json:"committing,omitempty"`
 	// Outcome says how it ended; nil while it is open.
 	Outcome *Outcome `json:"outcome,omitempty"`
 
@@ -129,7 +131,7 @@ func (s *Session) With(p Part, grown bool) Session {
 	if grown {
 		keep--
 	}
-	next.Parts = append(s.Parts[:keep:keep], p)
+	next.Parts, next.Committing = append(s.Parts[:keep:keep], p), ""
 	return next
 }
 

@@ -28,6 +28,8 @@ type Target struct {
 
 	class *rukpak.ProvisionerClass
 	grant *grant
+	// committing, if set, is told the digest before the commit.
+	committing func(ctx context.Context, digest string) error
 }
 
 // Target finds out whether a client may write the content of a bundle, on the conditions in the header fields that
@@ -84,6 +86,9 @@ type Assembled struct {
 	Header http.Header
 	Body   io.Reader
 	Size   int64
+	// Committing is told the digest of the content before that is committed. Its error ends the write. So whoever asks
+	// after a crash can tell whether the content is this one.
+	Committing func(ctx context.Context, digest string) error
 }
 
 // Write makes a body the content of a bundle as PUT does. It returns the bundle as it is then, and 201 where there was
@@ -107,6 +112,7 @@ func (r *REST) writeAssembled(ctx context.Context, name string, a Assembled) (*r
 	if t.Bundle.Generation != a.Generation {
 		return nil, 0, conflict(t.Bundle, CauseAttemptEnded, "its spec has changed since the upload began")
 	}
+	t.committing = a.Committing
 	body := &pacedReader{body: a.Body, control: http.NewResponseController(nil), began: time.Now()}
 	b, code, err := r.write(ctx, t, body, &http.Request{Header: a.Header, ContentLength: a.Size})
 	if err != nil && body.err != nil {

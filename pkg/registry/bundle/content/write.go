@@ -87,6 +87,11 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 		return nil, 0, err
 	}
 	indexing.summary = summary
+	if t.committing != nil {
+		if err := t.committing(ctx, summary.Digest); err != nil {
+			return nil, 0, err
+		}
+	}
 	failpoint.Hit("content/after-upload")
 	defer r.lockCommit(b.UID)()
 	ref := reference.Ref{Store: class.Store, Digest: summary.Digest, BundleUID: string(b.UID)}

@@ -62,8 +62,7 @@ func TestUploads(t *testing.T) {
 			t.Errorf("%s: no record of %s", step.name, step.digest)
 		}
 	}
-	// Two archives, and an index of each.
-	if files := w.files(); len(files) != 4 {
+	if files := w.files(); len(files) != 2 {
 		t.Errorf("the store holds %v", files)
 	}
 }

@@ -55,6 +55,10 @@ func (r *REST) patch(c *call) error {
 	if err := r.mayWrite(c); err != nil {
 		return err
 	}
+	if f.complete && c.req.ContentLength == 0 && isCommitted(b, s) {
+		end()
+		return r.complete(c, s)
+	}
 	if _, err := r.target(c, b, s); err != nil {
 		return err
 	}

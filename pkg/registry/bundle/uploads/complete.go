@@ -78,6 +78,7 @@ func (r *REST) completion(c *call, s *upload.Session) *completion {
 	if work := r.completions[s.ID]; work != nil {
 		return work
 	}
+	mine := *s
 	work := &completion{done: make(chan struct{})}
 	r.completions[s.ID] = work
 	go func() {
@@ -90,16 +91,32 @@ func (r *REST) completion(c *call, s *upload.Session) *completion {
 		// Whether the bytes count does not depend on the client waiting for the answer.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), commitLimit)
 		defer cancel()
-		work.bundle, work.code, work.err = r.commit(ctx, s)
+		work.bundle, work.code, work.err = r.commit(ctx, &mine)
 	}()
 	return work
 }
 
+// isCommitted reports whether a bundle has the content that a session became. The server that made it so may have ended
+// before it could say so in the session; what the session was conditional on is another by now.
+func isCommitted(b *rukpak.Bundle, s *upload.Session) bool {
+	c := b.Status.Content
+	return s.Committing != "" && c != nil && string(b.UID) == s.BundleUID && c.Digest == s.Committing && c.Generation == s.Generation
+}
+
 // commit makes the parts the content of the bundle, and ends the session unless the same could succeed later.
 func (r *REST) commit(ctx context.Context, s *upload.Session) (*rukpak.Bundle, int, error) {
+	b, err := r.Bundles.Get(ctx, s.Bundle)
+	if err == nil && isCommitted(b, s) {
+		r.end(ctx, s, upload.Outcome{Size: s.Offset(), Digest: s.Committing})
+		return b, http.StatusOK, nil
+	}
 	all := newParts(ctx, r.Stores[s.Store], s.Parts)
 	b, code, err := r.Content.Write(ctx, s.Bundle, subresource.Assembled{
 		UID: types.UID(s.BundleUID), Generation: s.Generation, Header: headerOf(s), Body: all, Size: s.Offset(),
+		Committing: func(ctx context.Context, digest string) error {
+			s.Committing = digest
+			return r.Sessions.Update(ctx, s)
+		},
 	})
 	if err := all.Close(); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot close a part of an upload", "upload", s.ID)

@@ -59,9 +59,6 @@ func statusOf(namespace, name string, code int32, reason metav1.StatusReason, ca
 	}}
 }
 
-// fail answers a request with an error.
-func (c *call) fail(err error) { c.responder.Error(err) }
-
 func badRequest(format string, args ...any) error {
 	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
 }

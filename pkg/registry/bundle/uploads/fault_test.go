@@ -76,6 +76,18 @@ func TestTheBeginningOfABrokenPartIsKept(t *testing.T) {
 	}
 }
 
+// A request that is refused for its head is heard out, so that its client is not left with a broken connection.
+func TestARefusalIsHeard(t *testing.T) {
+	w := newWorld(t)
+	path := w.begin()
+	body := strings.Repeat("x", 8<<20)
+	for range 5 {
+		if a := w.patch(0, path, 7, []byte(body), false); a.code != http.StatusConflict || a.offset(t) != 0 {
+			t.Fatalf("%d %s", a.code, a.body)
+		}
+	}
+}
+
 // A client that has lost its connection comes again before the server knows.
 func TestAClientThatComesAgainEndsItsOwnRequest(t *testing.T) {
 	client := etcdtest.Start(t)
@@ -290,6 +302,33 @@ func TestACompletionIsTriedAgain(t *testing.T) {
 	w.store.create = nil
 	if a := w.patch(1, path, len(body), nil, true); a.code != http.StatusCreated || w.content() != digest {
 		t.Errorf("%d %s", a.code, a.body)
+	}
+}
+
+// A server ends after the commit, before the session says so. What the upload was conditional on has changed by it.
+func TestAnUploadThatIsCommittedAlready(t *testing.T) {
+	w := newWorld(t)
+	body, digest := archive(t, map[string]string{"a": "1"})
+	path := w.begin("If-None-Match", "*")
+	if a := w.patch(0, path, 0, body, false); a.code != http.StatusNoContent {
+		t.Fatalf("%d %s", a.code, a.body)
+	}
+	before := *w.session(path)
+	if a := w.patch(0, path, len(body), nil, true); a.code != http.StatusCreated {
+		t.Fatalf("%d %s", a.code, a.body)
+	}
+	before.Committing = digest
+	if err := w.sessions.Remove(t.Context(), w.session(path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.sessions.Create(t.Context(), &before); err != nil {
+		t.Fatal(err)
+	}
+	if a := w.patch(1, path, len(body), nil, true); a.code != http.StatusOK || a.header.Get("ETag") != `"`+digest+`"` {
+		t.Errorf("%d %s", a.code, a.body)
+	}
+	if w.session(path).Outcome == nil {
+		t.Error("it has not ended")
 	}
 }
 

@@ -149,7 +149,8 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 			name: name, id: id, w: w, req: req, responder: responder,
 		}
 		if err := r.serve(c); err != nil {
-			c.fail(err)
+			drain(w, req, err)
+			responder.Error(err)
 		}
 	}), nil
 }

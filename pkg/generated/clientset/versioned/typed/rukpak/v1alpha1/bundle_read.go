@@ -6,7 +6,6 @@ package v1alpha1
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -14,11 +13,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 )
 
@@ -145,7 +142,7 @@ func untilItPasses(ctx context.Context, patience time.Duration, cause error, try
 	began, pause := time.Now(), readMinPause
 	for {
 		if cause != nil {
-			wait := max(pause/2+rand.N(pause/2), askedDelay(cause))
+			wait := max(pause/2+rand.N(pause/2), min(retryAfter(cause), maxRetryDelay))
 			if ctx.Err() != nil || time.Since(began)+wait > patience {
 				return nil, cause
 			}
@@ -159,31 +156,11 @@ func untilItPasses(ctx context.Context, patience time.Duration, cause error, try
 			pause = min(2*pause, readMaxPause)
 		}
 		content, err := try(ctx)
-		if err == nil || !mayPass(err) {
+		if err == nil || !retriable(err) {
 			return content, err
 		}
 		cause = err
 	}
-}
-
-// mayPass reports whether the same request could succeed later: there was no answer, or one that says so.
-func mayPass(err error) bool {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		code := status.Status().Code
-		return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError && code != http.StatusNotImplemented
-	}
-	var (
-		transport   *url.Error
-		certificate *tls.CertificateVerificationError
-	)
-	return errors.As(err, &transport) && !errors.As(err, &certificate)
-}
-
-// askedDelay is how long an error asks to wait, within reason.
-func askedDelay(err error) time.Duration {
-	seconds, _ := apierrors.SuggestsClientDelay(err)
-	return min(time.Duration(seconds)*time.Second, maxRetryDelay)
 }
 
 // GetContent opens the content of a bundle.

@@ -6,6 +6,7 @@ package v1alpha1
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -322,9 +323,12 @@ func (c *closer) Close() error {
 
 // retriable reports whether the same could succeed later.
 func retriable(err error) bool {
-	var transport *transportError
+	var (
+		transport   *transportError
+		certificate *tls.CertificateVerificationError
+	)
 	if errors.As(err, &transport) {
-		return true
+		return !errors.As(err, &certificate)
 	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || errors.Is(err, errLost) {
