@@ -25,9 +25,10 @@ const (
 	patient = 40 * time.Second
 )
 
-// inBucket gives all replicas a store in a bucket of an S3 server, as long as the test runs. It returns a
-// class that uses it, the wire that leads there, and the store itself.
-func inBucket(t *testing.T, server *s3test.Server) (class string, wire *harness.Wire, store content.Store) {
+// inBucket gives all replicas a store of that name in a bucket of an S3 server, as long as the test runs. It returns a
+// class that uses it, the wire that leads there, and the store itself. No two tests use the same name: a store
+// that is empty where it was not is refused.
+func inBucket(t *testing.T, name string, server *s3test.Server) (class string, wire *harness.Wire, store content.Store) {
 	t.Helper()
 	wire, err := harness.StartWire(server.Endpoint)
 	if err != nil {
@@ -47,7 +48,7 @@ func inBucket(t *testing.T, server *s3test.Server) (class string, wire *harness.
 	query := far.Query()
 	query.Set("endpoint", wire.URL)
 	far.RawQuery = query.Encode()
-	undo, err := shared.Reconfigure(t.Context(), []string{"--content-store=bucket=" + far.String()}, server.Environ)
+	undo, err := shared.Reconfigure(t.Context(), []string{"--content-store=" + name + "=" + far.String()}, server.Environ)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 		defer cancel()
@@ -60,7 +61,7 @@ func inBucket(t *testing.T, server *s3test.Server) (class string, wire *harness.
 	}
 	classes := shared.Rukpak.RukpakV1alpha1().ProvisionerClasses()
 	made, err := classes.Create(t.Context(), &v1alpha1.ProvisionerClass{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "bucket-"}, Provisioner: "rukpak.io/raw", Store: "bucket",
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "bucket-"}, Provisioner: "rukpak.io/raw", Store: name,
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -74,13 +75,13 @@ func inBucket(t *testing.T, server *s3test.Server) (class string, wire *harness.
 }
 
 func TestKilledReplicasOverABucket(t *testing.T) {
-	class, _, store := inBucket(t, s3test.Start(t))
+	class, _, store := inBucket(t, "killed", s3test.Start(t))
 	killReplicas(t, class, store)
 }
 
 // TestBucketIsAway cuts a bucket off, and makes it slow. Objects are served as ever.
 func TestBucketIsAway(t *testing.T) {
-	class, wire, _ := inBucket(t, s3test.Start(t))
+	class, wire, _ := inBucket(t, "away", s3test.Start(t))
 	check := unharmed(t)
 	s := newStored(t, class, "away", 1<<20)
 	calls := s.calls()
@@ -135,7 +136,7 @@ func timed(t *testing.T, call func(context.Context) error) (time.Duration, error
 // TestBucketIsFull fills the disk of an S3 server. What is there is served, more is refused, and when something was
 // deleted there is room again.
 func TestBucketIsFull(t *testing.T) {
-	class, _, _ := inBucket(t, s3test.StartSmall(t, 16<<20, bucketName))
+	class, _, _ := inBucket(t, "small", s3test.StartSmall(t, 16<<20, bucketName))
 	check := unharmed(t)
 	want := map[string]string{}
 	var last string
