@@ -1,3 +1,6 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 package instance_test
 
 import (
