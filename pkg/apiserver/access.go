@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -102,4 +103,18 @@ func (a *attemptAuthorizer) authorize(ctx context.Context, attributes authorizer
 		return authorizer.DecisionNoOpinion, "", nil
 	}
 	return authorizer.DecisionAllow, "unpack pod of the bundle's current attempt", nil
+}
+
+// infoResolver finds out what a request is about. One that is about nothing is one for a path: it needs a credential and
+// a grant, and is not found, like any other.
+type infoResolver struct {
+	genericapirequest.RequestInfoResolver
+}
+
+func (r infoResolver) NewRequestInfo(req *http.Request) (*genericapirequest.RequestInfo, error) {
+	info, err := r.RequestInfoResolver.NewRequestInfo(req)
+	if err != nil {
+		return &genericapirequest.RequestInfo{Path: req.URL.Path, Verb: strings.ToLower(req.Method)}, nil
+	}
+	return info, nil
 }

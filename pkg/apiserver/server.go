@@ -69,6 +69,7 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra
 		return nil, err
 	}
 	config.Authorization.Authorizer = both
+	config.RequestInfoResolver = infoResolver{genericapiserver.NewRequestInfoResolver(&config.Config)}
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = serveWatchPrefix(handler)
 		handler = refuse(handler, gate)

@@ -96,7 +96,11 @@ func StartWithQuota(ctx context.Context, dir string, quota int64) (_ *Embedded, 
 	case err := <-e.server.Err():
 		return nil, fmt.Errorf("the embedded etcd in %s ended: %w", dir, err)
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the embedded etcd in %s: %w", dir, ctx.Err())
+		// Close would wait for ever for the listeners of an etcd that never got ready.
+		e.level.SetLevel(zapcore.FatalLevel)
+		e.server.Server.HardStop()
+		e.server = nil
+		return nil, fmt.Errorf("wait for the embedded etcd in %s: %w", dir, context.Cause(ctx))
 	}
 	e.client = v3client.New(e.server.Server)
 	return e, nil

@@ -66,7 +66,7 @@ func (o *Options) withProcess(ctx context.Context, open func(*process, context.C
 	defer cancel(nil)
 	// A data dir that is misspelt would be made, and found to be in the best of orders.
 	if len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
-		if _, err := os.Stat(filepath.Join(o.DataDir, "etcd")); err != nil {
+		if _, err := os.Stat(filepath.Join(o.DataDir, "etcd", "data", "member", "snap", "db")); err != nil {
 			return fmt.Errorf("--data-dir: there is no embedded etcd: %w", err)
 		}
 	}

@@ -96,11 +96,7 @@ func (f *fsck) run(ctx context.Context) (clean bool, err error) {
 		defer bundles.Bundle.Destroy()
 		if f.repair {
 			// What looks like garbage may be the content of an etcd that was lost.
-			guard, err := p.newGuard()
-			if err == nil {
-				err = guard.Check(ctx)
-			}
-			if err != nil {
+			if err := p.inspectInstance(ctx); err != nil {
 				return fmt.Errorf("nothing is repaired: %w", err)
 			}
 		}
@@ -110,11 +106,15 @@ func (f *fsck) run(ctx context.Context) (clean bool, err error) {
 			return err
 		}
 		clean = len(report.Problems) == 0
-		if f.repair {
-			// An etcd of before, or of another server, names other content than the stores should keep.
-			if err = p.inspectInstance(ctx); err == nil {
-				err = c.Repair(ctx, report)
-			}
+		// An etcd of before, or of another server, names other content than the stores should keep.
+		var disagreement *instance.Disagreement
+		switch fits := p.inspectInstance(ctx); {
+		case f.repair && fits != nil:
+			err = fmt.Errorf("nothing is repaired: %w", fits)
+		case f.repair:
+			err = c.Repair(ctx, report)
+		case errors.As(fits, &disagreement):
+			err = fmt.Errorf("this was compared with what does not belong to it: %w", disagreement)
 		}
 		// What was repaired until then is worth to be known.
 		return errors.Join(err, f.print(report))
@@ -190,10 +190,7 @@ func (p *process) inspectInstance(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := guard.Inspect(ctx); err != nil {
-		return fmt.Errorf("nothing is repaired: %w", err)
-	}
-	return nil
+	return guard.Inspect(ctx)
 }
 
 // offlineBundles opens the stored bundles as the server does, with its encryption, but without serving them.

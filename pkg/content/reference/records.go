@@ -151,6 +151,25 @@ func (r *Records) Has(ctx context.Context, ref Ref) (bool, error) {
 	return resp.Count > 0, nil
 }
 
+// Stores names the stores that any record is of, in order: one read for each.
+func (r *Records) Stores(ctx context.Context) ([]string, error) {
+	var stores []string
+	prefix := r.join(refs) + "/"
+	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+	for {
+		resp, err := r.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+		if err != nil {
+			return nil, fmt.Errorf("list the stores of references: %w", err)
+		}
+		if len(resp.Kvs) == 0 {
+			return stores, nil
+		}
+		store, _, _ := strings.Cut(strings.TrimPrefix(string(resp.Kvs[0].Key), prefix), "/")
+		stores = append(stores, store)
+		from = clientv3.GetPrefixRangeEnd(prefix + store + "/")
+	}
+}
+
 // Remove removes the record of a bundle that is gone. It is no error if there is none.
 func (r *Records) Remove(ctx context.Context, ref Ref) error {
 	key, err := r.refKey(ref)

@@ -229,7 +229,7 @@ func (i *insider) sendPart(ctx context.Context, out *sender, req *http.Request, 
 	h.Set("Content-Type", p.mediaType)
 	h.Set("ETag", etag(p.digest))
 	h.Set("Repr-Digest", reprDigest(p.digest))
-	tidyRange(req.Header)
+	tidyRange(req.Header, p.size)
 	http.ServeContent(out, req, "", i.c.UpdateTime.Time, body)
 	// A reader has nothing to lose by a failed close.
 	_ = body.Close()

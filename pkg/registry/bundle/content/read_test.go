@@ -231,6 +231,30 @@ func TestLostHistoryIsNoLossOfTheContent(t *testing.T) {
 	}
 }
 
+// Content in a store that the server does not know, because a flag was forgotten or a replica is of an older
+// configuration, is neither lost nor to be said so: with the store, all of it is back.
+func TestAStoreThatIsNotConfiguredIsNoLoss(t *testing.T) {
+	w := newWorld(t)
+	w.addUpload("app")
+	_, old := w.put("app", "old")
+	w.put("app", "new")
+	known := w.rest.storeNames
+	w.rest.storeNames = nil
+	for _, path := range []string{"app", "app?digest=" + old.Digest} {
+		if got := w.do(http.MethodGet, path, nil); got.code != http.StatusServiceUnavailable || !strings.Contains(got.status(t).Message, `"default", which is not configured`) {
+			t.Errorf("%s: %d %s", path, got.code, got.body)
+		}
+	}
+	w.rest.CheckStored(t.Context(), w.now("app"))
+	if b := w.now("app"); !available(b) || len(b.Status.History) != 1 {
+		t.Errorf("the status is %+v", b.Status)
+	}
+	w.rest.storeNames = known
+	if got := w.do(http.MethodGet, "app?digest="+old.Digest, nil); got.code != http.StatusOK {
+		t.Errorf("with the store: %d %s", got.code, got.body)
+	}
+}
+
 // A bundle without content, or whose content is known to be lost, is not looked at again.
 func TestCheckOfWhatIsNotServed(t *testing.T) {
 	w := newWorld(t)

@@ -44,6 +44,7 @@ type Classes interface {
 type References interface {
 	Add(ctx context.Context, ref reference.Ref, namespace, name string) error
 	Has(ctx context.Context, ref reference.Ref) (bool, error)
+	Stores(ctx context.Context) ([]string, error)
 	Remove(ctx context.Context, ref reference.Ref) error
 }
 
@@ -236,6 +237,20 @@ func (r *REST) locate(ctx context.Context, b *rukpak.Bundle, digest string) (str
 		has, err := r.References.Has(ctx, reference.Ref{Store: name, Digest: digest, BundleUID: string(b.UID)})
 		if err != nil || has {
 			return name, has, err
+		}
+	}
+	// Content in a store that is not configured is not lost, and must not be said to be.
+	stores, err := r.References.Stores(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	for _, name := range without(stores, r.storeNames) {
+		has, err := r.References.Has(ctx, reference.Ref{Store: name, Digest: digest, BundleUID: string(b.UID)})
+		if err == nil && has {
+			err = fmt.Errorf("it is in the store %q, which is not configured", name)
+		}
+		if err != nil {
+			return "", false, err
 		}
 	}
 	return "", false, nil

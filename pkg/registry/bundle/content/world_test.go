@@ -343,6 +343,17 @@ func (m *memoryReferences) Has(_ context.Context, ref reference.Ref) (bool, erro
 	return m.all[ref], m.err
 }
 
+func (m *memoryReferences) Stores(context.Context) ([]string, error) {
+	m.Lock()
+	defer m.Unlock()
+	var stores []string
+	for ref := range m.all {
+		stores = append(stores, ref.Store)
+	}
+	slices.Sort(stores)
+	return slices.Compact(stores), m.err
+}
+
 func (m *memoryReferences) Remove(_ context.Context, ref reference.Ref) error {
 	m.Lock()
 	defer m.Unlock()

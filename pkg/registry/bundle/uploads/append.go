@@ -34,7 +34,7 @@ func (r *REST) patch(c *call) error {
 	if err := checkPatch(c, f); err != nil {
 		return err
 	}
-	body := newBody(c.w, c.req.Body)
+	body := newBody(c.w, c.req)
 	defer body.finish()
 	end, err := r.begin(c, body)
 	if err != nil {

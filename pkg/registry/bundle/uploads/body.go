@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,10 +36,15 @@ type body struct {
 	read        int64
 	err         error // other than io.EOF
 	interrupted atomic.Bool
+
+	// ended means that there is nothing more to read. net/http then reads on to see whether the client goes away, and
+	// would take a deadline for that.
+	mu    sync.Mutex
+	ended bool
 }
 
-func newBody(w http.ResponseWriter, from io.Reader) *body {
-	return &body{from: from, control: http.NewResponseController(w), began: time.Now()}
+func newBody(w http.ResponseWriter, req *http.Request) *body {
+	return &body{from: req.Body, control: http.NewResponseController(w), began: time.Now(), ended: req.ContentLength == 0}
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -58,7 +64,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.from.Read(p)
 	b.read += int64(n)
-	if err != nil && err != io.EOF {
+	if err == io.EOF {
+		b.end()
+	} else if err != nil {
 		b.err = err
 		if b.interrupted.Load() {
 			b.err = errInterrupted
@@ -67,8 +75,21 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// interrupt ends the reading, soon: what has come until then is kept.
+// end notes that all has come. An interruption that came with the last byte is taken back.
+func (b *body) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+	_ = b.control.SetReadDeadline(time.Time{})
+}
+
+// interrupt ends the reading, soon: what has come until then is kept. A request that has read all goes on.
 func (b *body) interrupt() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return
+	}
 	b.interrupted.Store(true)
 	_ = b.control.SetReadDeadline(time.Now())
 }

@@ -27,7 +27,7 @@ func (r *REST) create(c *call) error {
 	if err := r.mayWrite(c); err != nil {
 		return err
 	}
-	body := newBody(c.w, c.req.Body)
+	body := newBody(c.w, c.req)
 	defer body.finish()
 	s, err := r.open(c, f)
 	if err != nil {
