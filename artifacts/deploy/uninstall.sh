@@ -26,10 +26,13 @@ objects() {
 }
 
 export_all() {
-  local dir=$1 namespace name digest file
+  local dir=$1 namespace name digest file all
   mkdir -p "$dir"
   objects provisionerclasses.rukpak.io >"$dir/classes.yaml"
   objects bundles.rukpak.io --all-namespaces >"$dir/bundles.yaml"
+  # Not in a process substitution, whose failure nobody would see.
+  all=$(kubectl get bundles.rukpak.io --all-namespaces \
+    -o 'jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name} {.status.content.digest}{"\n"}{end}')
   while read -r namespace name digest; do
     [ -n "$digest" ] || continue
     mkdir -p "$dir/$namespace"
@@ -37,8 +40,7 @@ export_all() {
     kubectl get --raw "/apis/rukpak.io/v1alpha1/namespaces/$namespace/bundles/$name/content" >"$file"
     [ "sha256:$(sha256sum <"$file" | cut -d' ' -f1)" = "$digest" ] ||
       die "the content of bundle $namespace/$name is not $digest: nothing was taken away"
-  done < <(kubectl get bundles.rukpak.io --all-namespaces \
-    -o 'jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name} {.status.content.digest}{"\n"}{end}')
+  done <<<"$all"
 }
 
 export_to=

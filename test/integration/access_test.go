@@ -82,6 +82,7 @@ func TestNothingIsAnsweredWithoutACredential(t *testing.T) {
 		"/", "/api", "/apis", "/apis/", "/apis/rukpak.io", "/apis/rukpak.io/v1alpha1", "/openapi/v2", "/openapi/v3", "/openapi/v3/apis/rukpak.io/v1alpha1",
 		"/metrics", "/metrics/slis", "/version", "/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v", "/configz", "/flagz", "/statusz",
 		"/livez/ping", "/readyz/ping", "/healthz/ping", "/livez/../metrics", "//metrics", "/no/such/path",
+		"/apis/rukpak.io/v1alpha1/watch", "/apis/rukpak.io/v1alpha1/watch/",
 		"/apis/rukpak.io/v1alpha1/watch/namespaces/" + s.namespace + "/bundles/" + s.name + "/content",
 	}
 	methods := []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodOptions}

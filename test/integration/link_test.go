@@ -148,7 +148,8 @@ func TestContentComesWholeOverASlowLine(t *testing.T) {
 }
 
 // goOn is what docs/transfers.md shows.
-const goOn = `until echo "${digest#sha256:}  app.tar.gz" | sha256sum -c --status; do
+const goOn = `rm -f app.tar.gz
+until echo "${digest#sha256:}  app.tar.gz" | sha256sum -c --status; do
   echo >> requests
   curl -fsS --limit-rate 5M --cacert ca.crt -H "Authorization: Bearer $(cat token)" -C - -o app.tar.gz "$url?digest=$digest" || sleep 1
 done`

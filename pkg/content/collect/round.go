@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/reference"
+	"rukpak.io/apiserver/pkg/content/upload"
 	"rukpak.io/apiserver/pkg/failpoint"
 )
 
@@ -28,6 +30,7 @@ type round struct {
 	now         time.Time
 	live        map[Pair]struct{}
 	liveDigests map[string]struct{}
+	named       int // of live, those that bundles name: parts of uploads say nothing of the API state
 	tombs       []reference.Tombstone
 	tombSizes   map[string]int64 // of the blobs that have one of tombs; -1 if there is no blob
 	stale       []reference.Record
@@ -63,6 +66,9 @@ func (r *round) readLive(ctx context.Context) error {
 	r.live, r.liveDigests = live, make(map[string]struct{}, len(live))
 	for pair := range live {
 		r.liveDigests[pair.Digest] = struct{}{}
+		if !strings.HasPrefix(pair.BundleUID, upload.HolderPrefix) {
+			r.named++
+		}
 	}
 	r.report.LiveRefs = len(live)
 	failpoint.Hit("collect/after-live")
@@ -104,7 +110,7 @@ func (r *round) readRecords(ctx context.Context) error {
 
 func (r *round) removeRecords(ctx context.Context) error {
 	n, total := len(r.stale), r.report.Refs
-	if err := r.hold(n > 0 && len(r.live) == 0 || r.most(n, total), "references", n, total); err != nil {
+	if err := r.hold(n > 0 && r.named == 0 || r.most(n, total), "references", n, total); err != nil {
 		// Nothing is removed, but the report says what there is.
 		return errors.Join(err, r.readBlobs(ctx))
 	}
@@ -232,7 +238,7 @@ func (r *round) hold(suspicious bool, what string, n, total int) error {
 		return nil
 	}
 	return fmt.Errorf("%w: it names %d contents, and %d of %d %s would go; they do if it is still so at %s",
-		ErrHeld, len(r.live), n, total, what, r.since.Add(r.Hold).UTC().Format(time.RFC3339))
+		ErrHeld, r.named, n, total, what, r.since.Add(r.Hold).UTC().Format(time.RFC3339))
 }
 
 // failed notes the error of a single step, and says whether ctx is over.

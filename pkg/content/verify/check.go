@@ -80,6 +80,8 @@ type Report struct {
 	// Contents counts the pairs of bundle and content, parts of uploads that are under way included.
 	Contents int       `json:"contents"`
 	Problems []Problem `json:"problems"`
+
+	named int // of Contents, those that bundles name
 }
 
 // Checker compares content stores with the records of them and with what bundles name. All fields but Pace are
@@ -125,6 +127,11 @@ func (c *Checker) Check(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	report.Contents = len(s.live)
+	for _, n := range s.live {
+		if !n.Part {
+			report.named++
+		}
+	}
 	for i := range report.Stores {
 		sum := &report.Stores[i]
 		sum.Records = len(s.records[sum.Name])

@@ -85,7 +85,7 @@ func (c *Checker) held(report *Report) map[repairKind]string {
 			switch n := counts[key]; {
 			case n > holdAbove && 2*n > all:
 				held[key] = fmt.Sprintf("held: these are %d of %d", n, all)
-			case n > 0 && report.Contents == 0 && kind != DamagedBlob:
+			case n > 0 && report.named == 0 && kind != DamagedBlob:
 				held[key] = "held: no bundle names any content, as if the state of the API was lost"
 			}
 		}

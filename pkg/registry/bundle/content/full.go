@@ -5,6 +5,7 @@ package content
 
 import (
 	"context"
+	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,6 +15,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content"
 )
 
 // noteFull says in the status of a bundle that a write of its content was refused for want of room, if that is why
@@ -39,13 +41,16 @@ func (r *REST) setFull(ctx context.Context, b *rukpak.Bundle, full bool) {
 }
 
 // Room returns why a store takes no new content, nil if it takes some. One that is not configured takes none, but waiting for
-// room does not help there.
+// room does not help there; and of one that does not say, nobody knows.
 func (r *REST) Room(ctx context.Context, store string) error {
 	s, ok := r.Stores[store]
 	if !ok {
 		return nil
 	}
-	return s.Room(ctx)
+	if err := s.Room(ctx); errors.Is(err, content.ErrNoSpace) {
+		return err
+	}
+	return nil
 }
 
 // CheckRoom ends the waiting of those of the bundles that wait for room in a store that has some, or whose class is gone.

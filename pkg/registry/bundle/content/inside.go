@@ -113,7 +113,9 @@ func (i *insider) failure(ctx context.Context, out *sender, err error) error {
 	case errors.Is(err, errUnsent):
 		log.V(4).Info("A part of content was not sent whole", "err", err)
 	case errors.Is(err, errDamaged):
-		return i.r.reread(context.WithoutCancel(ctx), i.b, i.c, i.store)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rereadTimeout)
+		defer cancel()
+		return i.r.reread(ctx, i.b, i.c, i.store)
 	case errors.Is(err, content.ErrNotFound):
 		i.r.markLost(ctx, i.b, i.c, err)
 		return lost(i.b, i.c.Digest)

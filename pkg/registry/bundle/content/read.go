@@ -151,6 +151,13 @@ func (r *REST) markLost(ctx context.Context, b *rukpak.Bundle, c *rukpak.Content
 	ctx = context.WithoutCancel(ctx)
 	ctx, cancel := context.WithTimeout(ctx, r.CommitTimeout)
 	defer cancel()
+	if r.Whole != nil {
+		// History that was taken out of a status does not come back with the right store.
+		if err := r.Whole(ctx); err != nil {
+			log.Error(err, "It is not said in the status", "bundle", klog.KObj(b))
+			return
+		}
+	}
 	_, err := r.Bundles.Commit(ctx, b.Name, func(now *rukpak.Bundle) error {
 		if now.UID != b.UID {
 			return nil

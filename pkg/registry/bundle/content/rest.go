@@ -69,6 +69,9 @@ type Config struct {
 	MaxBytesPerNamespace int64
 	// MaxReaders and MaxReadersPerUser bound the reads that run at the same time; 0 means any number.
 	MaxReaders, MaxReadersPerUser int
+	// Whole returns an error while etcd and the stores may not belong together: what a store lacks then is no loss.
+	// Nil means that they do.
+	Whole func(context.Context) error
 	// Released is called when content may have become that of nobody.
 	Released func()
 	Now      func() time.Time

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -184,7 +185,7 @@ func (r *REST) receive(c *call, s *upload.Session, in *body, f fields) error {
 	if bound > 0 {
 		from = io.LimitReader(from, bound-s.Offset()+1)
 	}
-	if err := fill(ctx, writer, from, store); err != nil && in.err == nil {
+	if err := fill(ctx, writer, from, store, func() error { return r.touch(ctx, s) }); err != nil && in.err == nil {
 		return storeFailed(c, err)
 	}
 	n := writer.Size() - before
@@ -250,8 +251,11 @@ func (r *REST) enter(c *call) (leave func(), err error) {
 }
 
 // fill copies to the writer while there is room for more.
-func fill(ctx context.Context, writer content.Writer, from io.Reader, store content.Store) error {
+func fill(ctx context.Context, writer content.Writer, from io.Reader, store content.Store, touch func() error) error {
 	for {
+		if err := touch(); err != nil {
+			return err
+		}
 		if err := store.Room(ctx); err != nil {
 			return err
 		}
@@ -262,6 +266,18 @@ func fill(ctx context.Context, writer content.Writer, from io.Reader, store cont
 			return err
 		}
 	}
+}
+
+// touchInterval is how often a session is renewed while a long part comes, so that it does not expire meanwhile.
+const touchInterval = 10 * time.Minute
+
+func (r *REST) touch(ctx context.Context, s *upload.Session) error {
+	if r.Now().Sub(s.Touched) < touchInterval {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	return r.Sessions.Update(ctx, s)
 }
 
 // copyPart writes a part once more.

@@ -129,6 +129,10 @@ func (r *REST) commit(ctx context.Context, s *upload.Session) (*rukpak.Bundle, i
 		err = lostParts(s, err)
 		r.end(ctx, s, refusal(s, err))
 	case final(err):
+		// Another replica may have committed the same meanwhile: what the upload is conditional on has changed by that.
+		if now, ok := r.committedElsewhere(ctx, s); ok {
+			return now, http.StatusOK, nil
+		}
 		r.end(ctx, s, refusal(s, err))
 	default:
 		if status := apierrors.APIStatus(nil); !errors.As(err, &status) {
@@ -136,6 +140,25 @@ func (r *REST) commit(ctx context.Context, s *upload.Session) (*rukpak.Bundle, i
 		}
 	}
 	return b, code, err
+}
+
+// committedElsewhere looks whether the bundle has the content of a session by now, and ends the session then.
+func (r *REST) committedElsewhere(ctx context.Context, s *upload.Session) (*rukpak.Bundle, bool) {
+	fresh, err := r.Sessions.Get(ctx, s.Key)
+	if err != nil {
+		return nil, false
+	}
+	b, err := r.Bundles.Get(ctx, s.Bundle)
+	switch {
+	case err != nil || b.Status.Content == nil || string(b.UID) != s.BundleUID:
+		return nil, false
+	case fresh.Outcome != nil:
+		return b, fresh.Outcome.Digest != "" && fresh.Outcome.Digest == b.Status.Content.Digest
+	case !isCommitted(b, fresh):
+		return nil, false
+	}
+	r.end(ctx, fresh, upload.Outcome{Size: fresh.Offset(), Digest: fresh.Committing})
+	return b, true
 }
 
 func lostParts(s *upload.Session, err error) error {
