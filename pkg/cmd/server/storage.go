@@ -32,8 +32,9 @@ const (
 	etcdCheckTimeout = 2 * time.Second
 	// holdTime is how long the API state must look lost until the collector believes it.
 	holdTime = time.Hour
-	// takeover is how old a deletion must be that a process began which may be gone.
-	takeover = time.Minute
+	// takeover is how old a deletion must be that a process began which may be gone. Whoever commits the same
+	// content waits for it.
+	takeover = 30 * time.Second
 	// maxCommitTimeout bounds a commit, the copying of a large blob inside a remote store included.
 	maxCommitTimeout = 5 * time.Minute
 	// holdAbove is how few bundles may go at once without looking like a loss.

@@ -83,7 +83,7 @@ type Config struct {
 
 	// Takeover is how old a deletion that another process began must be to be gone on with.
 	// 0 if no other process can use the store, as with a folder that is locked. Else at
-	// least twice as long as a deletion may take, which is 20 s, so that clocks may differ by the rest.
+	// least twice as long as a deletion may take, which is 15 s, so that clocks may differ by the rest.
 	Takeover time.Duration
 
 	// Hold is how long the API state must look lost to be believed; see the package.
@@ -99,7 +99,7 @@ type Config struct {
 
 // deleteTimeout bounds a deletion, so that one of a process that hangs cannot hit
 // content that was stored after another process took over.
-const deleteTimeout = 20 * time.Second
+const deleteTimeout = 15 * time.Second
 
 // Report is what a round did and saw.
 type Report struct {

@@ -324,7 +324,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		"no name":                 func(c *Config) { c.StoreName = "" },
 		"no grace period":         func(c *Config) { c.Grace = 0 },
 		"no hold":                 func(c *Config) { c.Hold = 0 },
-		"a takeover that is soon": func(c *Config) { c.Takeover = 30 * time.Second },
+		"a takeover that is soon": func(c *Config) { c.Takeover = 20 * time.Second },
 	} {
 		cfg := good
 		spoil(&cfg)

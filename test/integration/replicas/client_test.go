@@ -34,7 +34,7 @@ const (
 	// pause is the time between two looks at it, and between two tries of a client.
 	pause = 100 * time.Millisecond
 	// stubborn is how long a client tries without getting any further.
-	stubborn = 45 * time.Second
+	stubborn = 90 * time.Second
 )
 
 func bundles() typed.BundleInterface { return shared.Rukpak.RukpakV1alpha1().Bundles(namespace) }
