@@ -44,8 +44,11 @@ func TestCrashPoints(t *testing.T) {
 		c.RevisionHistoryLimit = ptr.To[int32](0)
 	})
 	for i, point := range failpoint.Names() {
-		if strings.HasPrefix(point, "upload/") {
+		switch part, _, _ := strings.Cut(point, "/"); part {
+		case "upload":
 			continue // no image passes it: TestKilledUploadsGoOn of test/integration does
+		case "bucket", "etcdstore":
+			continue // content is in a folder here: the suite of content stores kills those at theirs
 		}
 		passed := t.Run(point, func(t *testing.T) {
 			s := s.in(t)
