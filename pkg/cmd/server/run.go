@@ -150,7 +150,7 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 	server, err := apiserver.New(p.config, watched, p.instance, subresource.Config{
 		References:    p.records,
 		Stores:        p.stores,
-		Whole:         p.instance.Check,
+		Whole:         p.instance.Fits,
 		Resolve:       p.resolver(),
 		Scratch:       p.scratch(),
 		CommitTimeout: min(maxCommitTimeout, p.Collect.Grace/2),

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -70,8 +71,9 @@ type Guard struct {
 	cfg Config
 	key string
 
-	checking sync.Mutex // held by a check
-	verified bool       // by a check of this process, at some time; of checking
+	checking sync.Mutex   // held by a check
+	begun    atomic.Int64 // how many checks have begun; written with checking held
+	verified bool         // by a check of this process, at some time; of checking
 
 	mu       sync.Mutex
 	err      error
@@ -118,6 +120,19 @@ func (g *Guard) Wait(ctx context.Context) error {
 // Check looks whether all fits together, finishes what a process left unfinished, and renews the marks if etcd has
 // changed. It returns what Err does then.
 func (g *Guard) Check(ctx context.Context) error { return g.check(ctx, 0) }
+
+// Fits looks whether all fits together, the places included. It renews no mark before its time, and calls that wait for a look
+// share the next one: so it can be asked for each of many objects. It returns what Err does then.
+func (g *Guard) Fits(ctx context.Context) error {
+	asked := g.begun.Load()
+	g.checking.Lock()
+	defer g.checking.Unlock()
+	if g.begun.Load() > asked {
+		return g.Err()
+	}
+	_, err := g.decide(ctx, renewInterval)
+	return err
+}
 
 // Run keeps Err up to date until ctx ends: it looks at etcd every other second, and at the places twice a minute, or
 // every other second too while something disagrees.
@@ -195,6 +210,12 @@ const turns = 10
 func (g *Guard) checked(ctx context.Context, renewAfter time.Duration) (*view, error) {
 	g.checking.Lock()
 	defer g.checking.Unlock()
+	return g.decide(ctx, renewAfter)
+}
+
+// decide is checked, for who holds checking.
+func (g *Guard) decide(ctx context.Context, renewAfter time.Duration) (*view, error) {
+	g.begun.Add(1)
 	var before []Finding
 	for range turns {
 		v, err := g.look(ctx)

@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,6 +294,67 @@ func TestReplicas(t *testing.T) {
 			})
 		}
 		all.Wait()
+	}
+}
+
+// countingStore counts how often its mark is read and written. The first reading waits until it may go on.
+type countingStore struct {
+	instance.Store
+	goOn          chan struct{}
+	reads, writes atomic.Int64
+}
+
+func (c *countingStore) ReadMark(ctx context.Context) ([]byte, error) {
+	if c.reads.Add(1) == 1 {
+		<-c.goOn
+	}
+	return c.Store.ReadMark(ctx)
+}
+
+func (c *countingStore) WriteMark(ctx context.Context, mark []byte) error {
+	c.writes.Add(1)
+	return c.Store.WriteMark(ctx, mark)
+}
+
+// TestManyAskAtOnce has many ask whether all fits together while somebody looks. The looks are few, see what is there
+// after the question, and renew no mark although etcd has changed.
+func TestManyAskAtOnce(t *testing.T) {
+	w := newWorld(t, etcdtest.Start(t), "/many")
+	counted := &countingStore{goOn: make(chan struct{})}
+	close(counted.goOn)
+	g := w.guard(func(c *instance.Config) { counted.Store = c.Stores["default"]; c.Stores["default"] = counted })
+	w.must(g.Check(t.Context()))
+	w.putObject()
+	counted.reads.Store(0)
+	counted.writes.Store(0)
+	counted.goOn = make(chan struct{})
+	const many = 50
+	var asked, all sync.WaitGroup
+	asked.Add(many)
+	verdicts := make(chan error, many)
+	for range many {
+		all.Go(func() {
+			asked.Done()
+			verdicts <- g.Fits(t.Context())
+		})
+	}
+	asked.Wait()
+	close(counted.goOn)
+	all.Wait()
+	close(verdicts)
+	for err := range verdicts {
+		w.must(err)
+	}
+	if reads := counted.reads.Load(); reads < 1 || reads > many/2 {
+		t.Errorf("the mark was read %d times for %d questions", reads, many)
+	}
+	if writes := counted.writes.Load(); writes != 0 {
+		t.Errorf("the mark was written %d times", writes)
+	}
+	w.must(os.Remove(filepath.Join(w.folder("default"), "mark")))
+	var disagreement *instance.Disagreement
+	if err := g.Fits(t.Context()); !errors.As(err, &disagreement) {
+		t.Errorf("with a store that lost its mark: %v", err)
 	}
 }
 
