@@ -8,11 +8,8 @@ import (
 	"context"
 	"crypto/md5"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 
 	"rukpak.io/apiserver/pkg/content"
@@ -24,10 +21,9 @@ const inMemory = 4 << 20
 
 // writer is one blob on its way.
 type writer struct {
-	ctx      context.Context // of Create; for Write
-	store    *Store
-	hash     hash.Hash
-	size     int64
+	ctx   context.Context // of Create; for Write
+	store *Store
+	*content.Sum
 	err      error   // of the first Write that failed
 	buffer   []byte  // all bytes, until they are too many
 	upload   *upload // all bytes, when they are
@@ -37,7 +33,7 @@ type writer struct {
 var _ content.Writer = (*writer)(nil)
 
 func newWriter(ctx context.Context, s *Store) *writer {
-	return &writer{ctx: ctx, store: s, hash: sha256.New()}
+	return &writer{ctx: ctx, store: s, Sum: content.NewSum()}
 }
 
 func (w *writer) Write(p []byte) (int, error) {
@@ -50,8 +46,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	var n int
 	if w.err == nil {
 		n, w.err = w.write(p)
-		w.hash.Write(p[:n])
-		w.size += int64(n)
+		_, _ = w.Sum.Write(p[:n])
 	}
 	if w.err != nil {
 		return n, fmt.Errorf("write content: %w", w.err)
@@ -60,7 +55,7 @@ func (w *writer) Write(p []byte) (int, error) {
 }
 
 func (w *writer) write(p []byte) (int, error) {
-	if most := w.store.cloud.most; most > 0 && w.size+int64(len(p)) > most {
+	if most := w.store.cloud.most; most > 0 && w.Size()+int64(len(p)) > most {
 		return 0, fmt.Errorf("this store takes no content of more than %d bytes", most)
 	}
 	if w.upload == nil && len(w.buffer)+len(p) <= inMemory {
@@ -75,12 +70,6 @@ func (w *writer) write(p []byte) (int, error) {
 		w.buffer = nil
 	}
 	return w.upload.write(w.ctx, p)
-}
-
-func (w *writer) Size() int64 { return w.size }
-
-func (w *writer) Digest() string {
-	return content.Algorithm + ":" + hex.EncodeToString(w.hash.Sum(nil))
 }
 
 func (w *writer) Commit(ctx context.Context, digest string) error {
@@ -102,8 +91,8 @@ func (w *writer) commit(ctx context.Context, digest string) error {
 	if err != nil {
 		return err
 	}
-	if have := w.Digest(); have != digest {
-		return fmt.Errorf("%w: %d bytes are %s, not %s", content.ErrDigestMismatch, w.size, have, digest)
+	if err := w.Check(digest); err != nil {
+		return err
 	}
 	if w.upload == nil {
 		if err := w.store.putBytes(ctx, key, w.buffer); err != nil {
@@ -112,7 +101,7 @@ func (w *writer) commit(ctx context.Context, digest string) error {
 		failpoint.Hit("bucket/after-put")
 		return nil
 	}
-	return w.upload.commit(ctx, key, w.size)
+	return w.upload.commit(ctx, key, w.Size())
 }
 
 func (w *writer) Abort() error {
@@ -173,7 +162,7 @@ func (s *Store) putIndex(ctx context.Context, digest string, r io.Reader, size i
 	if _, err := s.head(ctx, blobKey); err != nil {
 		return err
 	}
-	if err := s.putExactly(ctx, key, &exactly{r: r, rest: size}, size); err != nil {
+	if err := s.putExactly(ctx, key, content.Exactly(r, size), size); err != nil {
 		return err
 	}
 	// A blob that was deleted meanwhile has taken the index that was there then, not this one.
@@ -210,28 +199,6 @@ func (s *Store) putExactly(ctx context.Context, key string, r io.Reader, size in
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-// exactly ends in an error if there are more or fewer bytes.
-type exactly struct {
-	r    io.Reader
-	rest int64
-}
-
-func (e *exactly) Read(p []byte) (int, error) {
-	if e.rest == 0 {
-		p = p[:min(1, len(p))]
-	}
-	n, err := e.r.Read(p[:min(int64(len(p)), max(1, e.rest))])
-	e.rest -= int64(n)
-	switch {
-	case e.rest < 0:
-		return 0, errors.New("there are more bytes than were announced")
-	case errors.Is(err, io.EOF) && e.rest > 0:
-		return n, fmt.Errorf("%d bytes are missing: %w", e.rest, io.ErrUnexpectedEOF)
-	default:
-		return n, err
-	}
-}
 
 // OpenIndex returns a reader as that of a blob.
 func (s *Store) OpenIndex(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error) {

@@ -5,11 +5,8 @@ package etcdstore
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -115,19 +112,19 @@ func (r *reader) refresh() error {
 type checked struct {
 	*reader
 	digest string
-	hash   hash.Hash
+	sum    *content.Sum
 }
 
 func newChecked(r *reader, digest string) *checked {
-	return &checked{reader: r, digest: digest, hash: sha256.New()}
+	return &checked{reader: r, digest: digest, sum: content.NewSum()}
 }
 
 func (c *checked) Read(p []byte) (int, error) {
 	n, err := c.reader.Read(p)
-	c.hash.Write(p[:n])
+	_, _ = c.sum.Write(p[:n])
 	if errors.Is(err, io.EOF) {
-		if have := content.Algorithm + ":" + hex.EncodeToString(c.hash.Sum(nil)); have != c.digest {
-			return n, fmt.Errorf("read content %s: %w: it is %s", c.digest, content.ErrDigestMismatch, have)
+		if err := c.sum.Check(c.digest); err != nil {
+			return n, fmt.Errorf("read content: %w", err)
 		}
 	}
 	return n, err

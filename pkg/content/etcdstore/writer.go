@@ -5,11 +5,8 @@ package etcdstore
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"time"
 
@@ -23,15 +20,14 @@ const abortTimeout = 10 * time.Second
 type writer struct {
 	ctx    context.Context // of Create; for Write
 	upload *upload
-	hash   hash.Hash
-	size   int64
-	err    error // of the first Write that failed
+	*content.Sum
+	err error // of the first Write that failed
 }
 
 var _ content.Writer = (*writer)(nil)
 
 func newWriter(ctx context.Context, s *Store) *writer {
-	return &writer{ctx: ctx, upload: s.newUpload(), hash: sha256.New()}
+	return &writer{ctx: ctx, upload: s.newUpload(), Sum: content.NewSum()}
 }
 
 func (w *writer) Write(p []byte) (int, error) {
@@ -44,19 +40,12 @@ func (w *writer) Write(p []byte) (int, error) {
 	var n int
 	if w.err == nil {
 		n, w.err = w.upload.write(w.ctx, p)
-		w.hash.Write(p[:n])
-		w.size += int64(n)
+		_, _ = w.Sum.Write(p[:n])
 	}
 	if w.err != nil {
 		return n, fmt.Errorf("write content: %w", w.err)
 	}
 	return n, nil
-}
-
-func (w *writer) Size() int64 { return w.size }
-
-func (w *writer) Digest() string {
-	return content.Algorithm + ":" + hex.EncodeToString(w.hash.Sum(nil))
 }
 
 func (w *writer) Commit(ctx context.Context, digest string) error {
@@ -78,8 +67,8 @@ func (w *writer) commit(ctx context.Context, digest string) error {
 	if err != nil {
 		return err
 	}
-	if have := w.Digest(); have != digest {
-		return fmt.Errorf("%w: %d bytes are %s, not %s", content.ErrDigestMismatch, w.size, have, digest)
+	if err := w.Check(digest); err != nil {
+		return err
 	}
 	return w.upload.commit(ctx, key)
 }
@@ -124,11 +113,7 @@ func (s *Store) putIndex(ctx context.Context, digest string, r io.Reader, size i
 			err = errors.Join(err, u.abort(ctx))
 		}
 	}()
-	n, err := io.Copy(uploadWriter{ctx, u}, io.LimitReader(r, size+1))
-	if err == nil && n != size {
-		err = fmt.Errorf("%d bytes in place of %d: %w", n, size, io.ErrUnexpectedEOF)
-	}
-	if err != nil {
+	if _, err := io.Copy(uploadWriter{ctx, u}, content.Exactly(r, size)); err != nil {
 		return err
 	}
 	return u.commit(ctx, key, blobKey)

@@ -35,7 +35,7 @@ func (s *Store) putIndex(ctx context.Context, digest string, r io.Reader, size i
 	if err != nil {
 		return err
 	}
-	temporary, err := s.writeTemporary("index-*", io.LimitReader(r, size+1), size)
+	temporary, err := s.writeTemporary("index-*", content.Exactly(r, size))
 	if err != nil {
 		return err
 	}
@@ -49,16 +49,13 @@ func (s *Store) putIndex(ctx context.Context, digest string, r io.Reader, size i
 	return nil
 }
 
-// writeTemporary writes exactly size bytes of r to a new file and returns its name.
-func (s *Store) writeTemporary(pattern string, r io.Reader, size int64) (string, error) {
+// writeTemporary writes r to a new file and returns its name.
+func (s *Store) writeTemporary(pattern string, r io.Reader) (string, error) {
 	f, err := os.CreateTemp(s.tmp, pattern) // mode 0600
 	if err != nil {
 		return "", spaceError(err)
 	}
-	n, err := io.Copy(f, r)
-	if err == nil && n != size {
-		err = fmt.Errorf("%d bytes in place of %d: %w", n, size, io.ErrUnexpectedEOF)
-	}
+	_, err = io.Copy(f, r)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return "", errors.Join(spaceError(err), os.Remove(f.Name()))
 	}

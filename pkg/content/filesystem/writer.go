@@ -5,11 +5,8 @@ package filesystem
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"os"
 	"path/filepath"
 
@@ -22,15 +19,14 @@ type writer struct {
 	ctx   context.Context // of Create; for Write
 	store *Store
 	file  *os.File
-	hash  hash.Hash
-	size  int64
-	err   error // of the first Write that failed: the bytes are not what the caller wrote
+	*content.Sum
+	err error // of the first Write that failed: the bytes are not what the caller wrote
 }
 
 var _ content.Writer = (*writer)(nil)
 
 func newWriter(ctx context.Context, s *Store, f *os.File) *writer {
-	return &writer{ctx: ctx, store: s, file: f, hash: sha256.New()}
+	return &writer{ctx: ctx, store: s, file: f, Sum: content.NewSum()}
 }
 
 func (w *writer) Write(p []byte) (int, error) {
@@ -44,20 +40,13 @@ func (w *writer) Write(p []byte) (int, error) {
 		return 0, fmt.Errorf("write content: %w", w.err)
 	}
 	n, err := w.file.Write(p)
-	w.hash.Write(p[:n])
-	w.size += int64(n)
+	_, _ = w.Sum.Write(p[:n])
 	if err != nil {
 		w.err = spaceError(err)
 		return n, fmt.Errorf("write content: %w", w.err)
 	}
 	failpoint.Hit("content/after-write")
 	return n, nil
-}
-
-func (w *writer) Size() int64 { return w.size }
-
-func (w *writer) Digest() string {
-	return content.Algorithm + ":" + hex.EncodeToString(w.hash.Sum(nil))
 }
 
 func (w *writer) Commit(ctx context.Context, digest string) error {
@@ -79,8 +68,8 @@ func (w *writer) commit(ctx context.Context, digest string) error {
 	if err != nil {
 		return err
 	}
-	if have := w.Digest(); have != digest {
-		return fmt.Errorf("%w: %d bytes are %s, not %s", content.ErrDigestMismatch, w.size, have, digest)
+	if err := w.Check(digest); err != nil {
+		return err
 	}
 	if err := w.file.Sync(); err != nil {
 		return spaceError(err)

@@ -11,8 +11,6 @@ package verify
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -64,14 +62,12 @@ func Blob(ctx context.Context, store Store, digest string, pace *Pace) (int64, e
 	// Nothing is written, so nothing is lost by an error of Close.
 	defer r.Close()
 	var (
-		n      int64
-		sum    = sha256.New()
+		sum    = content.NewSum()
 		buffer = make([]byte, stepSize)
 	)
 	for {
 		m, err := r.Read(buffer)
-		sum.Write(buffer[:m])
-		n += int64(m)
+		_, _ = sum.Write(buffer[:m])
 		if err == io.EOF {
 			break
 		}
@@ -80,16 +76,16 @@ func Blob(ctx context.Context, store Store, digest string, pace *Pace) (int64, e
 		}
 		if errors.Is(err, content.ErrDigestMismatch) {
 			// A store may look at what it reads itself.
-			return n, fmt.Errorf("%w: %s after %d bytes: %w", ErrDamaged, digest, n, err)
+			return sum.Size(), fmt.Errorf("%w: %s after %d bytes: %w", ErrDamaged, digest, sum.Size(), err)
 		}
 		if err != nil {
-			return n, fmt.Errorf("verify content %s after %d bytes: %w", digest, n, err)
+			return sum.Size(), fmt.Errorf("verify content %s after %d bytes: %w", digest, sum.Size(), err)
 		}
 	}
-	if got := content.Algorithm + ":" + hex.EncodeToString(sum.Sum(nil)); got != digest {
-		return n, fmt.Errorf("%w: %s has %d bytes whose digest is %s", ErrDamaged, digest, n, got)
+	if got := sum.Digest(); got != digest {
+		return sum.Size(), fmt.Errorf("%w: %s has %d bytes whose digest is %s", ErrDamaged, digest, sum.Size(), got)
 	}
-	return n, nil
+	return sum.Size(), nil
 }
 
 // maxLooks bounds how often RemoveDamaged looks again at a blob that is stored anew meanwhile.

@@ -5,10 +5,7 @@ package content
 
 import (
 	doublylinked "container/list"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"hash"
 	"hash/maphash"
 	"slices"
 	"sync"
@@ -91,9 +88,9 @@ type check struct {
 	digest string
 	size   int64
 	seen   int64
-	known  []uint64 // sums of a content that was whole once
-	sums   []uint64 // else those that are found now
-	hash   hash.Hash
+	known  []uint64     // sums of a content that was whole once
+	sums   []uint64     // else those that are found now
+	sum    *content.Sum // of one that was not
 	// work and done hand a chunk to the goroutine that hashes it while it is being sent.
 	work, done chan []byte
 	hashing    bool
@@ -103,7 +100,7 @@ type check struct {
 func (s *seals) check(digest string, size int64) *check {
 	c := &check{seals: s, digest: digest, size: size, known: s.find(digest)}
 	if c.known == nil {
-		c.hash = sha256.New()
+		c.sum = content.NewSum()
 	}
 	return c
 }
@@ -137,9 +134,8 @@ func (c *check) before(p []byte, last bool) error {
 		c.begin(p)
 		return nil
 	}
-	// A hash takes everything.
-	_, _ = c.hash.Write(p)
-	if got := content.Algorithm + ":" + hex.EncodeToString(c.hash.Sum(nil)); got != c.digest {
+	_, _ = c.sum.Write(p)
+	if got := c.sum.Digest(); got != c.digest {
 		return fmt.Errorf("%w: they have %s", errDamaged, got)
 	}
 	c.seals.keep(c.digest, c.sums)
@@ -150,12 +146,12 @@ func (c *check) before(p []byte, last bool) error {
 func (c *check) begin(chunk []byte) {
 	if c.work == nil {
 		c.work, c.done = make(chan []byte), make(chan []byte)
-		go func(hash hash.Hash, work <-chan []byte, done chan<- []byte) {
+		go func(sum *content.Sum, work <-chan []byte, done chan<- []byte) {
 			for chunk := range work {
-				_, _ = hash.Write(chunk)
+				_, _ = sum.Write(chunk)
 				done <- chunk
 			}
-		}(c.hash, c.work, c.done)
+		}(c.sum, c.work, c.done)
 	}
 	c.work <- chunk
 	c.hashing = true

@@ -5,11 +5,8 @@ package uploads
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 
 	"rukpak.io/apiserver/pkg/content"
@@ -25,7 +22,7 @@ type parts struct {
 	store content.Store
 	left  []upload.Part
 	open  io.ReadCloser // the first of left
-	sum   hash.Hash
+	sum   *content.Sum
 	err   error
 }
 
@@ -43,7 +40,7 @@ func (p *parts) Read(b []byte) (int, error) {
 			continue
 		}
 		n, err := p.open.Read(b)
-		p.sum.Write(b[:n])
+		_, _ = p.sum.Write(b[:n])
 		if err == io.EOF {
 			p.err = p.ended()
 		} else if err != nil {
@@ -63,7 +60,7 @@ func (p *parts) next() error {
 	} else if err != nil {
 		return fmt.Errorf("open part %s: %w", p.left[0].Digest, err)
 	}
-	p.open, p.sum = open, sha256.New()
+	p.open, p.sum = open, content.NewSum()
 	return nil
 }
 
@@ -74,7 +71,7 @@ func (p *parts) ended() error {
 		return fmt.Errorf("close part %s: %w", part.Digest, err)
 	}
 	p.left = p.left[1:]
-	if got := content.Algorithm + ":" + hex.EncodeToString(p.sum.Sum(nil)); got != part.Digest {
+	if got := p.sum.Digest(); got != part.Digest {
 		return fmt.Errorf("%w: %s is stored as %s", errLost, part.Digest, got)
 	}
 	return nil
