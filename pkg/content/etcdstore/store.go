@@ -42,6 +42,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/keys"
 	"rukpak.io/apiserver/pkg/failpoint"
 )
 
@@ -172,28 +173,9 @@ func (s *Store) Walk(ctx context.Context, fn func(content.Info) error) error {
 	return nil
 }
 
-// pages gives the keys under a prefix in order. Each page is read at its own revision, unless
-// the options name one: that could be compacted away in a long walk.
+// pages gives the keys under a prefix.
 func (s *Store) pages(ctx context.Context, prefix string, opts ...clientv3.OpOption) iter.Seq2[*mvccpb.KeyValue, error] {
-	return func(yield func(*mvccpb.KeyValue, error) bool) {
-		from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
-		for {
-			resp, err := s.get(ctx, from, append(opts, clientv3.WithRange(end), clientv3.WithLimit(pageSize))...)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, kv := range resp.Kvs {
-				if !yield(kv, nil) {
-					return
-				}
-			}
-			if !resp.More || len(resp.Kvs) == 0 {
-				return
-			}
-			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
-		}
-	}
+	return keys.Under(ctx, s.get, prefix, pageSize, opts...)
 }
 
 // Room returns an error where the capacity is used up, or etcd has used up its quota.

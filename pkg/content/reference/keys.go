@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/keys"
 )
 
 // Folders below the prefix.
@@ -65,28 +65,9 @@ func (r *Records) join(parts ...string) string {
 	return r.prefix + "/" + strings.Join(parts, "/")
 }
 
-// pages gives the keys under a prefix in order. Each page is read at its own
-// revision: one revision for all of them could be compacted away in a long listing.
+// pages gives the keys under a prefix.
 func (r *Records) pages(ctx context.Context, prefix string) iter.Seq2[*mvccpb.KeyValue, error] {
-	return func(yield func(*mvccpb.KeyValue, error) bool) {
-		from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
-		for {
-			resp, err := r.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(r.page))
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, kv := range resp.Kvs {
-				if !yield(kv, nil) {
-					return
-				}
-			}
-			if !resp.More || len(resp.Kvs) == 0 {
-				return
-			}
-			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
-		}
-	}
+	return keys.Under(ctx, r.kv.Get, prefix, r.page)
 }
 
 // parseRecord reads a record whose key ends in DIGEST/BUNDLEUID.

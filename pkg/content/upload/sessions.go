@@ -13,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"rukpak.io/apiserver/pkg/content/keys"
 	"rukpak.io/apiserver/pkg/content/reference"
 )
 
@@ -213,31 +214,23 @@ func (s *Sessions) Refs(ctx context.Context) iter.Seq2[reference.Ref, error] {
 	}
 }
 
-// list gives the sessions of a folder whose keys begin with what comes below it, in pages.
+// list gives the sessions of a folder whose keys begin with what comes below it.
 func (s *Sessions) list(ctx context.Context, folder, below string) iter.Seq2[*Session, error] {
 	return func(yield func(*Session, error) bool) {
 		root := s.prefix + "/" + folder + "/"
-		from, end := root+below, clientv3.GetPrefixRangeEnd(root+below)
-		for {
-			resp, err := s.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize))
+		for kv, err := range keys.Under(ctx, s.kv.Get, root+below, pageSize) {
 			if err != nil {
 				yield(nil, fmt.Errorf("list uploads: %w", err))
 				return
 			}
-			for _, kv := range resp.Kvs {
-				k, err := parseKey(strings.TrimPrefix(string(kv.Key), root))
-				var session *Session
-				if err == nil {
-					session, err = parse(k, kv.Value, kv.ModRevision)
-				}
-				if !yield(session, err) || err != nil {
-					return
-				}
+			k, err := parseKey(strings.TrimPrefix(string(kv.Key), root))
+			var session *Session
+			if err == nil {
+				session, err = parse(k, kv.Value, kv.ModRevision)
 			}
-			if !resp.More || len(resp.Kvs) == 0 {
+			if !yield(session, err) || err != nil {
 				return
 			}
-			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 		}
 	}
 }
