@@ -10,8 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -37,7 +35,7 @@ func failEarly(next http.Handler, etcd Etcd) http.Handler {
 			return
 		}
 		if err := etcd.Err(); err != nil {
-			etcdIsAway(w, req, info, err)
+			answerError(w, req, info, etcdIsAway(err))
 			return
 		}
 		if info.Subresource != "content" && info.Subresource != "uploads" {
@@ -52,48 +50,19 @@ func failEarly(next http.Handler, etcd Etcd) http.Handler {
 			}()
 			req = req.WithContext(ctx)
 		}
-		next.ServeHTTP(&blamingWriter{ResponseWriter: w, req: req, info: info, etcd: etcd}, req)
+		// A request fails because etcd went away meanwhile if its answer is an error of the server that begins while etcd does not answer.
+		blame := func(code int) *apierrors.StatusError {
+			if err := etcd.Err(); err != nil && code >= http.StatusInternalServerError {
+				return etcdIsAway(err)
+			}
+			return nil
+		}
+		next.ServeHTTP(&replacingWriter{ResponseWriter: w, replace: blame, req: req, info: info}, req)
 	})
 }
 
-func etcdIsAway(w http.ResponseWriter, req *http.Request, info *genericapirequest.RequestInfo, err error) {
+func etcdIsAway(err error) *apierrors.StatusError {
 	status := apierrors.NewServiceUnavailable(fmt.Sprintf("etcd, which keeps the objects of this API, does not answer: %v", err))
 	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: etcdRetrySeconds}
-	responsewriters.ErrorNegotiated(status, Codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
-}
-
-// blamingWriter replaces the answer of a request that failed because etcd went away meanwhile: an error of the
-// server that begins while etcd does not answer.
-type blamingWriter struct {
-	http.ResponseWriter
-	req     *http.Request
-	info    *genericapirequest.RequestInfo
-	etcd    Etcd
-	began   bool
-	dropped bool
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (b *blamingWriter) Unwrap() http.ResponseWriter { return b.ResponseWriter }
-
-func (b *blamingWriter) WriteHeader(code int) {
-	if b.began {
-		return
-	}
-	b.began = true
-	err := b.etcd.Err()
-	if code < http.StatusInternalServerError || err == nil {
-		b.ResponseWriter.WriteHeader(code)
-		return
-	}
-	b.dropped = true
-	etcdIsAway(b.ResponseWriter, b.req, b.info, err)
-}
-
-func (b *blamingWriter) Write(p []byte) (int, error) {
-	if b.dropped {
-		return len(p), nil
-	}
-	b.began = true
-	return b.ResponseWriter.Write(p)
+	return status
 }

@@ -12,8 +12,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"rukpak.io/apiserver/pkg/content/instance"
@@ -48,7 +46,7 @@ func refuse(next http.Handler, gate Gate) http.Handler {
 			return
 		}
 		if err := gate.Err(); err != nil {
-			refused(w, req, info, err)
+			answerError(w, req, info, refused(err))
 			return
 		}
 		// Below the prefix watch, content is read as elsewhere.
@@ -56,11 +54,22 @@ func refuse(next http.Handler, gate Gate) http.Handler {
 			next.ServeHTTP(w, req)
 			return
 		}
-		next.ServeHTTP(&confirmingWriter{ResponseWriter: w, req: req, info: info, gate: gate}, req)
+		confirm := func(code int) *apierrors.StatusError {
+			if code != http.StatusNotFound {
+				return nil
+			}
+			ctx, cancel := context.WithTimeout(req.Context(), confirmTimeout)
+			defer cancel()
+			if err := gate.Confirm(ctx); err != nil {
+				return refused(err)
+			}
+			return nil
+		}
+		next.ServeHTTP(&replacingWriter{ResponseWriter: w, replace: confirm, req: req, info: info}, req)
 	})
 }
 
-func refused(w http.ResponseWriter, req *http.Request, info *genericapirequest.RequestInfo, err error) {
+func refused(err error) *apierrors.StatusError {
 	status := apierrors.NewServiceUnavailable(fmt.Sprintf("refused: %v", err))
 	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: refusalRetrySeconds}
 	var d *instance.Disagreement
@@ -70,44 +79,5 @@ func refused(w http.ResponseWriter, req *http.Request, info *genericapirequest.R
 				metav1.StatusCause{Type: CauseInstanceMismatch, Field: f.Place, Message: string(f.Reason) + ": " + f.Message})
 		}
 	}
-	responsewriters.ErrorNegotiated(status, Codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
-}
-
-// confirmingWriter replaces the answer that an object is not there if the gate does not confirm it.
-type confirmingWriter struct {
-	http.ResponseWriter
-	req     *http.Request
-	info    *genericapirequest.RequestInfo
-	gate    Gate
-	began   bool
-	dropped bool
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (c *confirmingWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
-
-func (c *confirmingWriter) WriteHeader(code int) {
-	if c.began {
-		return
-	}
-	c.began = true
-	if code == http.StatusNotFound {
-		ctx, cancel := context.WithTimeout(c.req.Context(), confirmTimeout)
-		defer cancel()
-		if err := c.gate.Confirm(ctx); err != nil {
-			c.dropped = true
-			c.Header().Del("Content-Length")
-			refused(c.ResponseWriter, c.req, c.info, err)
-			return
-		}
-	}
-	c.ResponseWriter.WriteHeader(code)
-}
-
-func (c *confirmingWriter) Write(p []byte) (int, error) {
-	if c.dropped {
-		return len(p), nil
-	}
-	c.began = true
-	return c.ResponseWriter.Write(p)
+	return status
 }
