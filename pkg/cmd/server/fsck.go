@@ -217,7 +217,7 @@ func (p *process) namedContent(ctx context.Context, bundles *bundle.Storage) ([]
 	var named []verify.Named
 	for i := range list {
 		b := &list[i]
-		for c := range contents(&b.Status) {
+		for c := range b.Status.Contents() {
 			named = append(named, verify.Named{BundleUID: string(b.UID), Namespace: b.Namespace, Name: b.Name, Digest: c.Digest, Size: c.Size})
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"net"
 	"net/http"
@@ -21,7 +20,6 @@ import (
 	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/klog/v2"
 
-	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/etcd"
@@ -190,7 +188,7 @@ func (p *process) live(ctx context.Context) (map[collect.Pair]struct{}, error) {
 	pairs := map[collect.Pair]struct{}{}
 	for i := range bundles {
 		b := &bundles[i]
-		for c := range contents(&b.Status) {
+		for c := range b.Status.Contents() {
 			pairs[collect.Pair{BundleUID: string(b.UID), Digest: c.Digest}] = struct{}{}
 		}
 	}
@@ -201,18 +199,4 @@ func (p *process) live(ctx context.Context) (map[collect.Pair]struct{}, error) {
 		pairs[collect.Pair{BundleUID: ref.BundleUID, Digest: ref.Digest}] = struct{}{}
 	}
 	return pairs, nil
-}
-
-// contents gives what a status names: the current content, and those of its history.
-func contents(s *rukpak.BundleStatus) iter.Seq[*rukpak.ContentStatus] {
-	return func(yield func(*rukpak.ContentStatus) bool) {
-		if s.Content != nil && !yield(s.Content) {
-			return
-		}
-		for i := range s.History {
-			if !yield(&s.History[i]) {
-				return
-			}
-		}
-	}
 }

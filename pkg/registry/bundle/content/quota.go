@@ -131,11 +131,8 @@ func (r *REST) bytesOfOthers(ctx context.Context, b *rukpak.Bundle) (int64, erro
 // Bytes is how much content a status names, the current one and the history, in bytes.
 func Bytes(s *rukpak.BundleStatus) int64 {
 	var sum int64
-	if s.Content != nil {
-		sum += s.Content.Size
-	}
-	for i := range s.History {
-		sum += s.History[i].Size
+	for c := range s.Contents() {
+		sum += c.Size
 	}
 	return sum
 }

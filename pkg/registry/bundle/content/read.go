@@ -113,12 +113,9 @@ func pick(b *rukpak.Bundle, digest string) (*rukpak.ContentStatus, error) {
 		if _, err := content.ParseDigest(digest); err != nil {
 			return nil, badRequest("query parameter digest: %v", err)
 		}
-		if c := b.Status.Content; c != nil && c.Digest == digest {
-			return c, nil
-		}
-		for i := range b.Status.History {
-			if b.Status.History[i].Digest == digest {
-				return &b.Status.History[i], nil
+		for c := range b.Status.Contents() {
+			if c.Digest == digest {
+				return c, nil
 			}
 		}
 		return nil, noSuchDigest(b, digest)

@@ -219,10 +219,7 @@ func (r *REST) drop(ctx context.Context, b *rukpak.Bundle, digests, stores []str
 // digestsOfStatus are the contents that a status names.
 func digestsOfStatus(s *rukpak.BundleStatus) []string {
 	var digests []string
-	if s.Content != nil {
-		digests = append(digests, s.Content.Digest)
-	}
-	for _, c := range s.History {
+	for c := range s.Contents() {
 		digests = append(digests, c.Digest)
 	}
 	return digests

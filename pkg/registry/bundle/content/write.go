@@ -316,26 +316,26 @@ func maxBody(limits tarball.Limits) int64 {
 // are the same where nothing is coded and no part is sent (RFC 9530, sections 2 and 3), as here.
 func bodyDigest(header http.Header) (field string, sum []byte, err error) {
 	for _, field := range []string{"Content-Digest", "Repr-Digest"} {
-		if sum, err := contentDigest(header.Values(field)); sum != nil || err != nil {
+		if sum, err := DigestField(header.Values(field)); sum != nil || err != nil {
 			return field, sum, err
 		}
 	}
 	return "", nil, nil
 }
 
-// contentDigest returns the sha-256 of a Content-Digest header (RFC 9530), or nil where there is none.
-func contentDigest(values []string) ([]byte, error) {
+// DigestField returns the sha-256 of the lines of a header field Content-Digest or Repr-Digest (RFC 9530), nil where there is none.
+func DigestField(values []string) ([]byte, error) {
 	for item := range strings.SplitSeq(strings.Join(values, ","), ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(item), "=")
 		if !ok || key != "sha-256" {
 			continue
 		}
 		if len(value) < 2 || value[0] != ':' || value[len(value)-1] != ':' {
-			return nil, fmt.Errorf("%q is not a byte sequence", value)
+			return nil, fmt.Errorf("%.100q is not a byte sequence", value)
 		}
 		raw, err := base64.StdEncoding.DecodeString(value[1 : len(value)-1])
 		if err != nil || len(raw) != sha256.Size {
-			return nil, fmt.Errorf("%q is not a sha-256 digest", value)
+			return nil, fmt.Errorf("%.100q is not a sha-256 digest", value)
 		}
 		return raw, nil
 	}

@@ -371,7 +371,7 @@ func TestContentDigest(t *testing.T) {
 		"an algorithm of its own": {values: []string{"x-sha-256=:eA==:"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := contentDigest(test.values)
+			got, err := DigestField(test.values)
 			if (err != nil) != test.err {
 				t.Fatalf("error %v", err)
 			}

@@ -4,8 +4,6 @@
 package uploads
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"mime"
 	"net/http"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"rukpak.io/apiserver/pkg/content/upload"
+	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 )
 
 // Header fields of the draft.
@@ -50,12 +49,12 @@ func parseFields(h http.Header) (fields, error) {
 	case "?0":
 		f.said = true
 	}
-	digest, err := sha256Of(h.Values("Content-Digest"))
+	digest, err := subresource.DigestField(h.Values("Content-Digest"))
 	if err != nil {
 		return f, badRequest("header Content-Digest: %v", err)
 	}
 	f.digest = digest
-	if _, err := sha256Of(h.Values("Repr-Digest")); err != nil {
+	if _, err := subresource.DigestField(h.Values("Repr-Digest")); err != nil {
 		return f, badRequest("header Repr-Digest: %v", err)
 	}
 	return f, nil
@@ -86,25 +85,6 @@ func integer(h http.Header, field string) int64 {
 		return none
 	}
 	return n
-}
-
-// sha256Of returns the sha-256 of a digest field (RFC 9530), or nil where there is none.
-func sha256Of(values []string) ([]byte, error) {
-	for member := range strings.SplitSeq(strings.Join(values, ","), ",") {
-		key, value, ok := strings.Cut(strings.TrimSpace(member), "=")
-		if !ok || key != "sha-256" {
-			continue
-		}
-		if len(value) < 2 || value[0] != ':' || value[len(value)-1] != ':' {
-			return nil, fmt.Errorf("%.100q is not a byte sequence", value)
-		}
-		raw, err := base64.StdEncoding.DecodeString(value[1 : len(value)-1])
-		if err != nil || len(raw) != sha256.Size {
-			return nil, fmt.Errorf("%.100q is not a sha-256 digest", value)
-		}
-		return raw, nil
-	}
-	return nil, nil
 }
 
 // isPartial reports whether the body of a PATCH is a part of an upload.
