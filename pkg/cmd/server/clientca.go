@@ -32,8 +32,8 @@ const clientCATimeout = 10 * time.Second
 // it waits until they are there.
 type clientCAs struct {
 	dynamiccertificates.CAContentProvider
-	// expected returns what must be there.
-	expected func(context.Context) ([][]byte, error)
+	// published returns what must be there.
+	published func(context.Context) ([][]byte, error)
 }
 
 var _ dynamiccertificates.ControllerRunner = &clientCAs{}
@@ -82,11 +82,15 @@ func (c *clientCAs) RunOnce(ctx context.Context) error {
 		return err
 	}
 	go controller.Run(ctx, 1)
+	var expected [][]byte
 	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, clientCATimeout, true, func(ctx context.Context) (bool, error) {
-		expected, err := c.expected(ctx)
-		if err != nil {
-			klog.FromContext(ctx).V(2).Info("Cannot tell yet whether the authorities of client certificates are there", "err", err)
-			return false, nil
+		if expected == nil {
+			published, err := c.published(ctx)
+			if err != nil {
+				klog.FromContext(ctx).V(2).Info("Cannot tell yet whether the authorities of client certificates are there", "err", err)
+				return false, nil
+			}
+			expected = published
 		}
 		have := c.CurrentCABundleContent()
 		for _, pem := range expected {

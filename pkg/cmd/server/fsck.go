@@ -180,13 +180,7 @@ func (f *fsck) print(report *verify.Report) error {
 
 // inspectInstance fails unless etcd and the content stores belong together.
 func (p *process) inspectInstance(ctx context.Context) error {
-	config := instance.Config{
-		KV: p.client, Prefix: referencePrefix, Objects: etcdPrefix + "/", Stores: map[string]instance.Store{}, Now: time.Now, Referred: p.referred,
-	}
-	for name, store := range p.stores {
-		config.Stores[name] = store
-	}
-	guard, err := instance.New(config)
+	guard, err := instance.New(p.instanceConfig())
 	if err != nil {
 		return err
 	}

@@ -57,15 +57,21 @@ func (p *process) checkInstance(ctx context.Context, _ context.CancelCauseFunc) 
 	return nil
 }
 
-// newGuard makes the guard of etcd, the stores and the cluster, as far as they are open.
-func (p *process) newGuard() (*instance.Guard, error) {
+// instanceConfig is about etcd and the stores that are open.
+func (p *process) instanceConfig() instance.Config {
 	config := instance.Config{
-		KV: p.client, Prefix: referencePrefix, Objects: etcdPrefix + "/", Stores: map[string]instance.Store{}, Now: time.Now, Accept: p.AcceptDataLoss,
-		Referred: p.referred, Observe: newInstanceReport(p.AcceptDataLoss).observe,
+		KV: p.client, Prefix: referencePrefix, Objects: etcdPrefix + "/", Stores: map[string]instance.Store{}, Now: time.Now, Referred: p.referred,
 	}
 	for name, store := range p.stores {
 		config.Stores[name] = store
 	}
+	return config
+}
+
+// newGuard makes the guard of etcd, the stores and the cluster.
+func (p *process) newGuard() (*instance.Guard, error) {
+	config := p.instanceConfig()
+	config.Accept, config.Observe = p.AcceptDataLoss, newInstanceReport(p.AcceptDataLoss).observe
 	if p.kube != nil {
 		config.Cluster = &clusterMark{client: p.kube, namespace: p.Namespace}
 		config.ClusterTitle = fmt.Sprintf("ConfigMap %s/%s", p.Namespace, instanceObject)

@@ -222,8 +222,8 @@ func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) er
 		"rukpak-leader":       p.runLeader,
 		"rukpak-certificates": p.certificates.follow,
 		"rukpak-instance":     p.watchInstance,
+		"rukpak-space":        p.watchEtcdSpace,
 	}
-	hooks["rukpak-space"] = p.watchEtcdSpace
 	if p.monitor != nil {
 		hooks["rukpak-etcd"] = func(ctx context.Context) error { p.monitor.Run(ctx); return nil }
 	}

@@ -41,8 +41,8 @@ const storePrefix = "/rukpak.io/blobs"
 // What the leader does about writers that died in a store that is shared.
 const (
 	sweepInterval = time.Hour
-	// sweepAge is longer than any writer works: what clients send is written when all of it is there, and
-	// attempts end by their deadline.
+	// sweepAge is longer than writers work: attempts end by their deadline, and what clients send at once is written when all
+	// of it is there. A part of an upload that takes as long fails, and its client sends it again, or less at a time.
 	sweepAge = 6 * time.Hour
 )
 

@@ -353,7 +353,7 @@ func TestResolve(t *testing.T) {
 	m := newMade(t,
 		file{name: "a/b/c", content: "c"}, file{name: "a/up", link: "../top"}, file{name: "top", content: "t"}, file{name: "dir", link: "a/./b//"},
 		file{name: "a/b/far", link: "../../dir/c"}, file{name: "self", link: "self"}, file{name: "x", link: "y"}, file{name: "y", link: "x"},
-		file{name: "gone", link: "nowhere/at/all"}, file{name: "grow", link: "grow/grow"}, file{name: "through", link: "top/more"}, file{name: "root", link: "."})
+		file{name: "gone", link: "nowhere/at/all"}, file{name: "grow", link: "grow/grow"}, file{name: "through", link: "top/more"}, file{name: "here", link: "."})
 	x := m.open(t)
 	for path, want := range map[string]struct {
 		name string
@@ -366,8 +366,8 @@ func TestResolve(t *testing.T) {
 		"dir":         {name: "a/b"},
 		"dir/c":       {name: "a/b/c"},
 		"dir/far":     {name: "a/b/c"},
-		"root":        {name: ""},
-		"root/root/a": {name: "a"},
+		"here":        {name: ""},
+		"here/here/a": {name: "a"},
 		"self":        {err: ErrLoop, says: `"self"`},
 		"x":           {err: ErrLoop},
 		"grow":        {err: ErrLoop},
