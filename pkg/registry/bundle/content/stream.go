@@ -14,8 +14,8 @@ import (
 	"rukpak.io/apiserver/pkg/content"
 )
 
-// stallTimeout is how long a peer may send nothing.
-const stallTimeout = 60 * time.Second
+// StallTimeout is how long a peer may send nothing.
+const StallTimeout = 60 * time.Second
 
 // blob reads stored bytes. It opens them where it is read, so that a HEAD opens nothing and a range opens
 // just that; it gives net/http what it needs to serve ranges.
@@ -101,27 +101,29 @@ type pacedReader struct {
 	slowest int64
 }
 
-// slowestUpload is what a line of 128 kbit/s carries. A place that is held by less is held from everybody else.
-const slowestUpload = 16 << 10
+// SlowestUpload is what a line of 128 kbit/s carries, in bytes a second. A place that is held by less is held from everybody else.
+const SlowestUpload = 16 << 10
 
-var errTooSlow = errors.New("it comes too slowly")
+// ErrTooSlow is the error of a body that TooSlow is true of.
+var ErrTooSlow = errors.New("it comes too slowly")
+
+// TooSlow reports whether of a body that began at a time less has come by now than the slowest rate, in bytes a second, would have brought.
+// The first StallTimeout is not counted.
+func TooSlow(began time.Time, read, slowest int64) bool {
+	took := time.Since(began) - StallTimeout
+	return took > 0 && read < int64(took.Seconds()*float64(slowest))
+}
 
 func newPacedReader(w http.ResponseWriter, body io.Reader) *pacedReader {
 	return &pacedReader{body: body, control: http.NewResponseController(w), began: time.Now()}
 }
 
-// tooSlow reports whether less has come than the slowest rate would have brought by now.
-func (p *pacedReader) tooSlow() bool {
-	took := time.Since(p.began) - stallTimeout
-	return took > 0 && p.read < int64(took.Seconds()*float64(p.slowest))
-}
-
 func (p *pacedReader) Read(b []byte) (int, error) {
-	if p.tooSlow() {
-		p.err = errTooSlow
+	if TooSlow(p.began, p.read, p.slowest) {
+		p.err = ErrTooSlow
 		return 0, p.err
 	}
-	_ = p.control.SetReadDeadline(time.Now().Add(stallTimeout))
+	_ = p.control.SetReadDeadline(time.Now().Add(StallTimeout))
 	n, err := p.body.Read(b)
 	p.read += int64(n)
 	if err != nil && err != io.EOF {

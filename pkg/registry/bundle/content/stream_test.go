@@ -61,15 +61,15 @@ func TestABodyThatCrawlsIsCutOff(t *testing.T) {
 		slowest int64
 		cut     bool
 	}{
-		"at first":      {took: 50 * time.Second, slowest: slowestUpload},
-		"later":         {took: 2 * time.Minute, read: 100, slowest: slowestUpload, cut: true},
-		"fast enough":   {took: 2 * time.Minute, read: 60 * slowestUpload, slowest: slowestUpload},
+		"at first":      {took: 50 * time.Second, slowest: SlowestUpload},
+		"later":         {took: 2 * time.Minute, read: 100, slowest: SlowestUpload, cut: true},
+		"fast enough":   {took: 2 * time.Minute, read: 60 * SlowestUpload, slowest: SlowestUpload},
 		"without bound": {took: 2 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &pacedReader{began: time.Now().Add(-test.took), read: test.read, slowest: test.slowest}
-			if p.tooSlow() != test.cut {
-				t.Errorf("too slow: %v, want %v", p.tooSlow(), test.cut)
+			if TooSlow(p.began, p.read, p.slowest) != test.cut {
+				t.Errorf("too slow: %v, want %v", TooSlow(p.began, p.read, p.slowest), test.cut)
 			}
 		})
 	}

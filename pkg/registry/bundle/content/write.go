@@ -59,7 +59,7 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 		return nil, 0, err
 	}
 	defer done()
-	body.slowest = slowestUpload
+	body.slowest = SlowestUpload
 	limits := limitsOf(class)
 	check, err := newCheck(class, g.builtIn)
 	if err != nil {

@@ -13,20 +13,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 )
 
-const (
-	// stallTimeout is how long a client may send nothing.
-	stallTimeout = time.Minute
-	// slowest is the least rate, in bytes a second, that a body has to keep after its first minute: what a line of 128
-	// kbit/s carries. A place that is held by less is held from everybody else.
-	slowest = 16 << 10
-)
-
-var (
-	errTooSlow     = errors.New("it comes too slowly")
-	errInterrupted = errors.New("another request to the upload has come")
-)
+var errInterrupted = errors.New("another request to the upload has come")
 
 // body reads the body of a request, which another goroutine can interrupt. It remembers how it ended.
 type body struct {
@@ -53,13 +44,13 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	// Where deadlines are not supported a read is simply not bounded. The deadline comes before the look: that of
 	// an interruption is later than this one, or seen.
-	_ = b.control.SetReadDeadline(time.Now().Add(stallTimeout))
+	_ = b.control.SetReadDeadline(time.Now().Add(subresource.StallTimeout))
 	if b.interrupted.Load() {
 		b.err = errInterrupted
 		return 0, b.err
 	}
-	if over := time.Since(b.began) - stallTimeout; over > 0 && b.read < int64(over.Seconds()*slowest) {
-		b.err = errTooSlow
+	if subresource.TooSlow(b.began, b.read, subresource.SlowestUpload) {
+		b.err = subresource.ErrTooSlow
 		return 0, b.err
 	}
 	n, err := b.from.Read(p)
