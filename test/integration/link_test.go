@@ -163,7 +163,7 @@ func (c cluster) readWithCurl(t *testing.T, token string, archive []byte) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.StartTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", goOn)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "url="+c.URL+contentPath("default", "app"), "digest="+digestOf(archive))
@@ -196,7 +196,7 @@ func startCluster(t *testing.T, flags ...string) cluster {
 	t.Helper()
 	dir := must(harness.MakeDir())(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.StartTimeout)
 	defer cancel()
 	c := cluster{Cluster: must(harness.StartCluster(ctx, shared.Programs, dir, flags...))(t)}
 	t.Cleanup(func() {

@@ -9,17 +9,11 @@ package integration
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"rukpak.io/apiserver/test/integration/harness"
 )
-
-// startTimeout bounds the start of everything, the build of the server included.
-const startTimeout = 10 * time.Minute
 
 // shared is what all tests work against.
 var shared struct {
@@ -28,40 +22,10 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
+	os.Exit(harness.Run(m, begin, end))
 }
 
-func run(m *testing.M) int {
-	dir, err := harness.MakeDir()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := 1
-	if err := begin(dir); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot start what the tests work against:", err)
-	} else {
-		code = m.Run()
-	}
-	if err := end(); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot end what the tests worked against:", err)
-		code = 1
-	}
-	if code != 0 {
-		logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
-		fmt.Fprintln(os.Stderr, "the logs are kept:", logs)
-		return code
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func begin(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
+func begin(ctx context.Context, dir string) error {
 	programs, err := harness.FindPrograms(ctx)
 	if err != nil {
 		return err

@@ -7,16 +7,11 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"rukpak.io/apiserver/test/integration/harness"
 )
-
-// startTimeout bounds the start of everything, the build of the server included.
-const startTimeout = 10 * time.Minute
 
 var (
 	full  = flag.Bool("full", false, "measure 1 GiB and 10,000 bundles too")
@@ -32,37 +27,16 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(run(m))
+	os.Exit(harness.Run(m, begin, end))
 }
 
-func run(m *testing.M) int {
-	dir, err := harness.MakeDir()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+func begin(ctx context.Context, dir string) error {
 	shared.dir = dir
-	code := 1
-	if err := begin(); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot start what is measured:", err)
-	} else {
-		code = m.Run()
-	}
-	if err := errors.Join(end(), os.RemoveAll(dir)); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot end what was measured:", err)
-		code = 1
-	}
-	return code
-}
-
-func begin() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
 	programs, err := harness.FindPrograms(ctx)
 	if err != nil {
 		return err
 	}
-	shared.Cluster, err = harness.StartCluster(ctx, programs, shared.dir)
+	shared.Cluster, err = harness.StartCluster(ctx, programs, dir)
 	return err
 }
 
@@ -77,6 +51,7 @@ func TestFigures(t *testing.T) {
 	t.Run("transfers", measureTransfers)
 	t.Run("many", measureMany)
 }
+
 func end() error {
 	var errs []error
 	if shared.server != nil && shared.server.Process != nil {

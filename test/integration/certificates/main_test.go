@@ -36,8 +36,6 @@ const (
 	patience = 2 * time.Minute
 	// pause is the time between two looks at it.
 	pause = 50 * time.Millisecond
-	// startTimeout bounds the start of everything, the build of the server included.
-	startTimeout = 10 * time.Minute
 
 	host       = harness.ServiceName + "." + harness.SystemNamespace + ".svc"
 	bundlesURL = "/apis/rukpak.io/v1alpha1/bundles"
@@ -103,7 +101,7 @@ func eventually(t *testing.T, what string, check func(context.Context) error) {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.StartTimeout)
 	defer cancel()
 	dir := must(harness.MakeDir())(t)
 	programs := must(harness.FindPrograms(ctx))(t)

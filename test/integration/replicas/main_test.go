@@ -8,20 +8,16 @@ package replicas
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"rukpak.io/apiserver/test/integration/harness"
 )
 
 const (
-	// startTimeout bounds the start of everything, the build of the server included.
-	startTimeout = 10 * time.Minute
-	replicas     = 3
-	members      = 3
+	replicas = 3
+	members  = 3
 )
 
 // shared is what the tests work against. They break it, so none is parallel, and each leaves it whole.
@@ -33,38 +29,9 @@ var shared struct {
 	wires []*harness.Wire
 }
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, begin, end)) }
 
-func run(m *testing.M) int {
-	dir, err := harness.MakeDir()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := 1
-	if err := begin(dir); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot start what the tests work against:", err)
-	} else {
-		code = m.Run()
-	}
-	if err := end(); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot end what the tests worked against:", err)
-		code = 1
-	}
-	if code != 0 {
-		fmt.Fprintln(os.Stderr, "the logs are kept in", dir)
-		return code
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func begin(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
+func begin(ctx context.Context, dir string) error {
 	programs, err := harness.FindPrograms(ctx)
 	if err != nil {
 		return err
