@@ -81,13 +81,22 @@ func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
 // Serving makes a certificate for a server of these names and addresses, of which there is at least one.
 func (a *Authority) Serving(names []string, addresses []net.IP, validity time.Duration) (certPEM, keyPEM []byte, err error) {
+	return a.server(names, addresses, validity, x509.ExtKeyUsageServerAuth)
+}
+
+// Peer makes a certificate for a server that also connects as a client of its equals, with these names and addresses,
+// of which there is at least one.
+func (a *Authority) Peer(names []string, addresses []net.IP, validity time.Duration) (certPEM, keyPEM []byte, err error) {
+	return a.server(names, addresses, validity, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+}
+
+func (a *Authority) server(names []string, addresses []net.IP, validity time.Duration, usages ...x509.ExtKeyUsage) (certPEM, keyPEM []byte, err error) {
 	var subject pkix.Name
 	if len(names) > 0 {
 		subject.CommonName = names[0]
 	}
 	return a.issue(subject, validity, func(t *x509.Certificate) {
-		t.DNSNames, t.IPAddresses = names, addresses
-		t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		t.DNSNames, t.IPAddresses, t.ExtKeyUsage = names, addresses, usages
 	})
 }
 

@@ -167,10 +167,16 @@ func (g *Guard) Sweep(ctx context.Context, store string) error {
 	if err := v.unread(func(p *place) bool { return p.name == storePrefix+store }); err != nil {
 		return fmt.Errorf("whose the content is cannot be seen: %w", err)
 	}
-	if a := v.record.Accepted; a != nil {
-		if until := a.Time.Add(acceptHold); g.cfg.Now().Before(until) {
-			return fmt.Errorf("%w: nothing is deleted before %s", ErrHold, clock(until))
-		}
+	return v.record.hold(g.cfg.Now())
+}
+
+// hold is ErrHold while nothing is deleted because a loss was accepted lately.
+func (r *record) hold(now time.Time) error {
+	if r.Accepted == nil {
+		return nil
+	}
+	if until := r.Accepted.Time.Add(acceptHold); now.Before(until) {
+		return fmt.Errorf("%w: nothing is deleted before %s", ErrHold, clock(until))
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ package instance
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 )
 
@@ -31,12 +30,10 @@ func (g *Guard) Inspect(ctx context.Context) error {
 		if err := v.unread(func(*place) bool { return true }); err != nil {
 			return &Unverified{Err: err}
 		}
-		if v.record != nil && v.record.Accepted != nil {
-			if until := v.record.Accepted.Time.Add(acceptHold); g.cfg.Now().Before(until) {
-				return fmt.Errorf("%w: nothing is deleted before %s", ErrHold, clock(until))
-			}
+		if v.record == nil {
+			return nil
 		}
-		return nil
+		return v.record.hold(g.cfg.Now())
 	}
 	return &Unverified{Err: errors.New("it changes all the time")}
 }
