@@ -59,10 +59,7 @@ type Harness struct {
 
 // Run runs the suite. New is called once for every test.
 func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
-	for _, tc := range []struct {
-		name string
-		test func(*testing.T, place)
-	}{
+	cases := []testCase{
 		{"what is stored is read", testRoundTrip},
 		{"ranges", testRanges},
 		{"a digest that is not there", testNotFound},
@@ -88,10 +85,15 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"sweep", testSweep},
 		{"borders", testBorders},
 		{"a large blob", testLarge},
-		{"two stores on one place", testTwoStores},
-		{"writers on two stores", testTwoWriters},
-		{"a small place", testSmall},
-	} {
+	}
+	h := newHarness(t)
+	if isShared(t, h) {
+		cases = append(cases, testCase{"two stores on one place", testTwoStores}, testCase{"writers on two stores", testTwoWriters})
+	}
+	if h.Small != nil {
+		cases = append(cases, testCase{"a small place", testSmall})
+	}
+	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t)
 			store, closeStore := h.Open(t)
@@ -112,8 +114,10 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 			}
 		})
 	}
-	t.Run("faults", func(t *testing.T) { testFaults(t, newHarness) })
-	if newHarness(t).Child == nil {
+	if h.Faulty != nil {
+		t.Run("faults", func(t *testing.T) { testFaults(t, newHarness) })
+	}
+	if h.Child == nil {
 		return
 	}
 	t.Run("killed at random", func(t *testing.T) { testKilledAtRandom(t, newHarness(t)) })
@@ -121,6 +125,22 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 	if failpoint.Enabled {
 		t.Run("killed at failpoints", func(t *testing.T) { testKilledAtFailpoints(t, newHarness) })
 	}
+}
+
+type testCase struct {
+	name string
+	test func(*testing.T, place)
+}
+
+// isShared reports whether several processes may use the store.
+func isShared(t *testing.T, h Harness) bool {
+	t.Helper()
+	s, closeStore := h.Open(t)
+	shared := s.Shared()
+	if err := closeStore(); err != nil {
+		t.Fatal(err)
+	}
+	return shared
 }
 
 // place is an open harness.

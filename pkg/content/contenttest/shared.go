@@ -60,9 +60,6 @@ func testSweep(t *testing.T, p place) {
 // second opens the place once more, as another process does.
 func second(t *testing.T, p place) content.Store {
 	t.Helper()
-	if !p.Shared() {
-		t.Skip("this store belongs to one process")
-	}
 	other, closeOther := p.harness.Open(t)
 	t.Cleanup(func() {
 		if err := closeOther(); err != nil {
