@@ -40,6 +40,7 @@ type options struct {
 	maxBytes   int64
 	direct     bool
 	tokenFile  string
+	address    string
 	kubeconfig string
 	tellURLs   []string
 	pidFile    string
@@ -61,6 +62,7 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	flags.Int64Var(&o.maxBytes, "max-bytes", 0, "How many bytes the content may have, as a tar. 0 is without a bound.")
 	flags.BoolVar(&o.direct, "direct", false, "Go straight to the server where that is possible, in place of through kube-apiserver.")
 	flags.StringVar(&o.tokenFile, "direct-token-file", "", "The token for the server itself, of the audience rukpak.io. Without one it is that for kube-apiserver.")
+	flags.StringVar(&o.address, "direct-address", "", "Where the server's Service is reached, HOST:PORT, in place of by its name: for clusters without DNS.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "How to reach Kubernetes. Without it as pods do.")
 	flags.StringArrayVar(&o.tellURLs, "notify-url", nil, "A URL to POST to after each change, until it answers with 2xx. May be repeated.")
 	flags.StringVar(&o.pidFile, "signal-pid-file", "", "A file with the ID of a process to signal after each change.")
@@ -128,7 +130,7 @@ func (o *options) client() (*bundleclient.Client, error) {
 	if !o.direct {
 		return bundleclient.NewForConfig(config, opts)
 	}
-	route, err := bundleclient.NewRoute(config, bundleclient.RouteOptions{TokenFile: o.tokenFile})
+	route, err := bundleclient.NewRoute(config, bundleclient.RouteOptions{TokenFile: o.tokenFile, Address: o.address})
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,8 @@ const (
 	// lookTime bounds one look at the APIService, and the first request to the Service.
 	lookTime = 5 * time.Second
 	// directLook is how long a direct way is taken until it is looked at again: far below the 30 days for which both the old
-	// and the next authority are trusted. detourLook is the same for the way through kube-apiserver.
+	// and the next authority are trusted. detourLook is how long the way through kube-apiserver is taken at first; it doubles
+	// up to directLook, since a look may take lookTime.
 	directLook = 10 * time.Minute
 	detourLook = time.Minute
 )
@@ -38,6 +39,8 @@ type RouteOptions struct {
 	// TokenFile holds the token that is shown to the server itself, as a projected volume with the audience rukpak.io
 	// makes one, which is of no use anywhere else. Empty means the credentials of the config.
 	TokenFile string
+	// Address, HOST:PORT, is where the Service is reached, for clusters without DNS: its cluster IP. Empty means its name.
+	Address string
 }
 
 // Route leads to the API straight to its Service where that can be reached, and through kube-apiserver elsewhere. With it
@@ -53,7 +56,7 @@ type Route struct {
 	mu       sync.Mutex
 	direct   typed.RukpakV1alpha1Interface // nil where there is none
 	endpoint endpoint                      // of direct
-	next     time.Time                     // when to look again
+	wait     backoff                       // until the next look
 	problem  error                         // why there is no direct way
 }
 
@@ -63,14 +66,14 @@ func NewRoute(config *rest.Config, opts RouteOptions) (*Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Route{config: config, opts: opts, around: clients.RukpakV1alpha1()}, nil
+	return &Route{config: config, opts: opts, around: clients.RukpakV1alpha1(), wait: backoff{min: detourLook, max: directLook}}, nil
 }
 
 // Bundles is for the bundles of a namespace, by the way that is the best now.
 func (r *Route) Bundles(namespace string) typed.BundleInterface {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Now().After(r.next) {
+	if !r.wait.pending() {
 		// There is no context to be had here; the look has a bound of its own.
 		ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 		defer cancel()
@@ -95,14 +98,15 @@ func (r *Route) Direct() error {
 // look finds the direct way.
 func (r *Route) look(ctx context.Context) {
 	direct, at, err := r.find(ctx)
-	if (err == nil) != (r.problem == nil) || r.next.IsZero() {
+	if (err == nil) != (r.problem == nil) || r.wait.until.IsZero() {
 		klog.FromContext(ctx).V(2).Info("Chose the way to bundles", "direct", err == nil, "address", at.address(), "err", err)
 	}
 	r.direct, r.endpoint, r.problem = direct, at, err
-	r.next = time.Now().Add(jitter(directLook))
 	if err != nil {
-		r.next = time.Now().Add(jitter(detourLook))
+		r.wait.next()
+		return
 	}
+	r.wait.last, r.wait.until = 0, time.Now().Add(jitter(directLook))
 }
 
 func (r *Route) find(ctx context.Context) (typed.RukpakV1alpha1Interface, endpoint, error) {
@@ -188,6 +192,15 @@ func (r *Route) straight(at endpoint) *rest.Config {
 	config.Host, config.APIPath = "https://"+at.address(), ""
 	tls := &config.TLSClientConfig
 	tls.Insecure, tls.ServerName, tls.CAFile, tls.CAData = false, at.host, "", at.ca
+	if r.opts.Address != "" {
+		dial := config.Dial
+		if dial == nil {
+			dial = (&net.Dialer{Timeout: lookTime}).DialContext
+		}
+		config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return dial(ctx, network, r.opts.Address)
+		}
+	}
 	if r.opts.TokenFile != "" {
 		config.BearerToken, config.BearerTokenFile = "", r.opts.TokenFile
 		config.Username, config.Password, config.AuthProvider, config.ExecProvider = "", "", nil, nil

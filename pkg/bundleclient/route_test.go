@@ -36,12 +36,13 @@ type cluster struct {
 	apiService      string       // what kube-apiserver answers
 	code            int          // with which code
 	token           string       // what the Service takes
+	dns             bool         // whether the name of the Service is known
 	direct          atomic.Int64 // requests that came to the Service
 }
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{API: startAPI(t), code: http.StatusOK, token: "secret"}
+	c := &cluster{API: startAPI(t), code: http.StatusOK, token: "secret", dns: true}
 	c.around = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if strings.HasPrefix(req.URL.Path, "/apis/apiregistration.k8s.io/") {
 			w.Header().Set("Content-Type", "application/json")
@@ -90,6 +91,9 @@ func (c *cluster) names(ca []byte) {
 // config reaches both.
 func (c *cluster) config() *rest.Config {
 	return &rest.Config{Host: c.around.URL, BearerToken: "secret", Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address == serviceHost+":443" && !c.dns {
+			return nil, &net.DNSError{Err: "no such host", Name: serviceHost, IsNotFound: true}
+		}
 		if address == serviceHost+":443" {
 			address = c.service.Listener.Addr().String()
 		}
@@ -113,6 +117,10 @@ func TestRouteLeadsStraightWhereItCan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
+		"a cluster without DNS": {change: func(_ *testing.T, c *cluster, o *bundleclient.RouteOptions) {
+			o.Address, c.dns = c.service.Listener.Addr().String(), false
+		}},
+		"a name that nobody knows": {problem: "no such host", change: func(_ *testing.T, c *cluster, _ *bundleclient.RouteOptions) { c.dns = false }},
 		"no grant": {problem: "v1alpha1.rukpak.io", change: func(_ *testing.T, c *cluster, _ *bundleclient.RouteOptions) {
 			c.code, c.apiService = http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
 		}},
