@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,9 +107,13 @@ func TestWatchFollowsTheContent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := startAPI(t)
 			change(a)
+			cut := strings.Contains(name, "break")
 			w := watch(t, clientOf(t, a, bundleclient.Options{Cache: openCache(t, t.TempDir(), 0)}), nil)
 			for i := range 10 {
 				mark := fmt.Sprint("generation ", i)
+				if cut {
+					a.CloseClientConnections()
+				}
 				digest := a.Put("team/app", files(mark, 5), i%2 == 0)
 				if got := w.expect(mark); got.digest != digest {
 					t.Errorf("the bundle that the handler got has the content %s, not %s", got.digest, digest)
