@@ -28,7 +28,7 @@ type Handler func(ctx context.Context, bundle *v1alpha1.Bundle, files fs.FS) err
 // watches that end are not seen. The state of handle's own effects is not known: it is called at the first content
 // of each Watch.
 //
-// With the verb watch on bundles it learns of new content at once, without by asking every PollInterval.
+// With the verb watch on bundles it learns of new content at once; without it, it asks every PollInterval.
 func (c *Client) Watch(ctx context.Context, namespace, name string, handle Handler) error {
 	return c.follow(ctx, namespace, name, "", func(ctx context.Context, bundle *v1alpha1.Bundle) error {
 		files, err := c.Open(ctx, namespace, name, OpenOptions{Digest: bundle.Status.Content.Digest})

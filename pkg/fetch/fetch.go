@@ -52,7 +52,7 @@ func (f *Fetch) Once(ctx context.Context) error {
 	if errors.Is(err, errDone) {
 		return f.Volume.Prune(time.Now())
 	}
-	if failure == nil {
+	if failure == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		failure = f.look(ctx)
 	}
 	return errors.Join(err, failure)

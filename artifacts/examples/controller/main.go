@@ -3,7 +3,7 @@
 
 // Command controller is an example: it follows the content of one bundle and says which Kubernetes objects are in it. A controller of yours
 // does in handle what it is for. It needs no permission but get on bundles/content of that bundle; with watch on the bundle it
-// learns of new content at once, without within half a minute.
+// learns of new content at once, and else within half a minute.
 //
 //	controller NAMESPACE NAME
 package main
@@ -52,7 +52,7 @@ func run(ctx context.Context, namespace, name string) error {
 	return client.Watch(ctx, namespace, name, handle)
 }
 
-// handle is called with the content that there is, and with each that comes. What it returns an error for it is called with again.
+// handle is called with the content that there is, and with each that comes. After an error it is called again, later.
 func handle(_ context.Context, bundle *v1alpha1.Bundle, files fs.FS) error {
 	fmt.Printf("%s/%s has %s\n", bundle.Namespace, bundle.Name, bundle.Status.Content.Digest)
 	return fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
