@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -127,7 +128,12 @@ func (p *plugin) as(t *testing.T, u user) *plugin {
 }
 
 func (p *plugin) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, p.program, append(args, "-n", p.namespace)...)
+	args = append(slices.Clone(args), "-n", p.namespace)
+	if args[0] == "__complete" {
+		// What is completed is the last.
+		args = slices.Concat([]string{args[0], "-n", p.namespace}, args[1:len(args)-2])
+	}
+	cmd := exec.CommandContext(ctx, p.program, args...)
 	cmd.Dir = p.dir
 	cmd.Env = []string{"KUBECONFIG=" + p.kubeconfig, "HOME=" + p.home, "TMPDIR=" + p.home, "PATH=" + os.Getenv("PATH"), "TERM=xterm"}
 	return cmd
@@ -234,12 +240,12 @@ func folder(t *testing.T, files map[string]string) string {
 // meteredLine is a way to a server that counts what comes back, and is cut.
 type meteredLine struct {
 	url string
-	// bytes is how many came from the server.
-	bytes atomic.Int64
+	// bytes is how many came from the server, and sent how many went to it.
+	bytes, sent atomic.Int64
 	// each connection ends after so many bytes from the server, as long as cuts are left.
 	each atomic.Int64
 	cuts atomic.Int64
-	// rate bounds the bytes a second of each connection, if it is not 0.
+	// rate bounds the bytes a second of each connection, in each direction, if it is not 0.
 	rate atomic.Int64
 }
 
@@ -277,7 +283,7 @@ func (l *meteredLine) carry(ctx context.Context, client net.Conn, to string) {
 	stop := context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })
 	defer stop()
 	go func() {
-		_, _ = io.Copy(server, client)
+		_, _ = io.Copy(server, io.TeeReader(client, slowly{l}))
 		_ = server.Close()
 	}()
 	// What is under way when it is cut is lost, and was counted: as on a real line, that is little.
@@ -299,10 +305,24 @@ func (l *meteredLine) carry(ctx context.Context, client net.Conn, to string) {
 		if each := l.each.Load(); each > 0 && here > each && l.cuts.Add(-1) >= 0 {
 			return
 		}
-		if rate := l.rate.Load(); rate > 0 {
-			time.Sleep(time.Duration(float64(n) / float64(rate) * float64(time.Second)))
-		}
+		l.pass(n)
 	}
+}
+
+// pass takes as long as n bytes do.
+func (l *meteredLine) pass(n int) {
+	if rate := l.rate.Load(); rate > 0 {
+		time.Sleep(time.Duration(float64(n) / float64(rate) * float64(time.Second)))
+	}
+}
+
+// slowly counts what goes to a server, and takes its time.
+type slowly struct{ *meteredLine }
+
+func (s slowly) Write(p []byte) (int, error) {
+	s.sent.Add(int64(len(p)))
+	s.pass(len(p))
+	return len(p), nil
 }
 
 func readAll(t *testing.T, path string) []byte {

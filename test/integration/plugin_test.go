@@ -6,8 +6,10 @@ package integration
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,18 +129,44 @@ func TestPluginDoctor(t *testing.T) {
 	p.pipe(t, "", "doctor", "-s", "https://127.0.0.1:1").expect(t, 1, "BAD   https://127.0.0.1:1 does not answer", "-> the API server cannot be reached")
 }
 
-// A line that is cut while an upload goes over it does not matter.
-func TestPluginPushesOverABadLine(t *testing.T) {
+// An upload goes on after Ctrl-C where it was, when the same command is given again.
+func TestPluginPushGoesOn(t *testing.T) {
 	t.Parallel()
 	p := clusterPlugin(t, newNamespace(t), shared.Kubeconfig)
+	line := newMeteredLine(t, shared.URL)
 	archive := tarOf(t, noise("data", 9, 20<<20))
 	if err := writeFile(filepath.Join(p.dir, "large.tar"), archive); err != nil {
 		t.Fatal(err)
 	}
 	p.pipe(t, "", "create", "app", "--upload", "--class", "raw").expect(t, 0)
-	p.pipe(t, "", "push", "app", "large.tar").expect(t, 0, digestOf(canonical(t, noise("data", 9, 20<<20))))
-	p.pipe(t, "", "pull", "app", "-").expect(t, 0)
-	if got := p.pipe(t, "", "cat", "app", "data").stdout; !bytes.Equal([]byte(got), []byte(noise("data", 9, 20<<20).body)) {
+
+	line.rate.Store(8 << 20)
+	cmd := p.command(t.Context(), "push", "app", "large.tar", "-s", line.url)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	const first = 8 << 20 // the size of the first request
+	eventually(t, "some of it went", func() string {
+		if sent := line.sent.Load(); sent < first+4<<20 {
+			return fmt.Sprint(sent, " bytes")
+		}
+		return ""
+	})
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitCode(t, cmd.Wait()); code != 130 || !strings.Contains(said.String(), "the same command goes on where this one was") {
+		t.Errorf("after Ctrl-C it ended with %d and said %s", code, said.String())
+	}
+	line.rate.Store(0)
+	line.sent.Store(0)
+	p.pipe(t, "", "push", "app", "large.tar", "-s", line.url).expect(t, 0, digestOf(canonical(t, noise("data", 9, 20<<20))))
+	if sent := line.sent.Load(); sent > int64(len(archive))-first+1<<20 {
+		t.Errorf("%d of %d bytes went again", sent, len(archive))
+	}
+	if got := p.pipe(t, "", "cat", "app", "data").stdout; got != noise("data", 9, 20<<20).body {
 		t.Error("what came is not what was sent")
 	}
 }

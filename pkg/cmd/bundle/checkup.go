@@ -161,12 +161,13 @@ func (d *examination) pods(ctx context.Context) []finding {
 	}
 	var findings []finding
 	for i := range list.Items {
-		findings = append(findings, podFinding(&list.Items[i]))
+		findings = append(findings, d.pod(&list.Items[i]))
 	}
 	return findings
 }
 
-func podFinding(p *corev1.Pod) finding {
+// pod looks at one. While others serve, one that is not ready is no more than a warning.
+func (d *examination) pod(p *corev1.Pod) finding {
 	restarts := int32(0)
 	why := ""
 	for _, c := range p.Status.ContainerStatuses {
@@ -186,7 +187,11 @@ func podFinding(p *corev1.Pod) finding {
 		image = p.Spec.Containers[0].Image
 	}
 	if !ready {
-		return bad(fmt.Sprintf("kubectl describe pod %s -n %s, and kubectl logs of it", p.Name, p.Namespace), "the server's pod %s is not ready%s", p.Name, why)
+		f := bad(fmt.Sprintf("kubectl describe pod %s -n %s, and kubectl logs of it", p.Name, p.Namespace), "the server's pod %s is not ready%s", p.Name, why)
+		if d.served {
+			f.level = levelWarning
+		}
+		return f
 	}
 	return ok("the server's pod %s is ready, image %s, %d restarts", p.Name, image, restarts)
 }

@@ -72,7 +72,9 @@ type examination struct {
 
 	// alone means that a server without a cluster answers.
 	alone bool
-	bad   int
+	// served means that kube-apiserver reaches the server.
+	served bool
+	bad    int
 }
 
 func (s *session) newDoctor(system string) (*examination, error) {
@@ -97,8 +99,8 @@ func (d *examination) run(ctx context.Context) error {
 		needed bool
 		look   func(context.Context) []finding
 	}{
-		{true, d.server}, {false, d.registration}, {true, d.group}, {false, d.access},
-		{false, d.classes}, {false, d.bundlesState}, {false, d.pods},
+		{true, d.server}, {false, d.registration}, {false, d.pods}, {true, d.group},
+		{false, d.access}, {false, d.classes}, {false, d.bundlesState},
 	} {
 		before := d.bad
 		for _, f := range check.look(ctx) {

@@ -63,15 +63,14 @@ func fail(code int, err error, hint string, args ...any) error {
 	return &problem{code: code, err: err, hint: fmt.Sprintf(hint, args...)}
 }
 
-// no is the answer no, which was said already.
+// errNo is the answer no, which was said already.
 var errNo = errors.New("no")
 
 func usage(format string, args ...any) error {
 	return fail(ExitUsage, fmt.Errorf(format, args...), "")
 }
 
-// explain decides on the exit code of an error and on what to say about it. verb and resource name what was tried, for
-// hints about grants.
+// explain decides on the exit code of an error and on what to say about it.
 func (s *session) explain(ctx context.Context, err error) *problem {
 	if ctx.Err() != nil {
 		p, ok := errors.AsType[*problem](err)
@@ -109,6 +108,8 @@ func (s *session) explainStatus(err error) *problem {
 		if s.lookedInside {
 			p.hint = "\"kubectl bundle tree NAME" + n + "\" shows the files that there are, \"kubectl bundle history NAME" + n + "\" the contents"
 		}
+	case apierrors.IsAlreadyExists(err):
+		p.hint = "choose another name; \"kubectl bundle push\" writes the content of a bundle that is there"
 	case code == http.StatusConflict:
 		p.code, p.hint = ExitNoContent, "\"kubectl bundle describe NAME"+n+"\" says what it waits for, and what to do"
 	case code == http.StatusPreconditionFailed:

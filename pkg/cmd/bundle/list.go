@@ -12,9 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/rest"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned/scheme"
@@ -100,13 +100,10 @@ func (o *listOptions) table(ctx context.Context, name string, opts metav1.ListOp
 	tabs := printers.GetNewTabWriter(o.Out)
 	rows := 0
 	for {
-		raw, err := client.RukpakV1alpha1().RESTClient().Get().NamespaceIfScoped(namespace, !o.all).Resource("bundles").
+		result := client.RukpakV1alpha1().RESTClient().Get().NamespaceIfScoped(namespace, !o.all).Resource("bundles").
 			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").
-			VersionedParams(&opts, scheme.ParameterCodec).Do(ctx).Raw()
-		if err != nil {
-			return err
-		}
-		table, err := decodeTable(raw)
+			VersionedParams(&opts, scheme.ParameterCodec).Do(ctx)
+		table, err := decodeTable(result)
 		if err != nil {
 			return err
 		}
@@ -139,7 +136,11 @@ func (o *listOptions) nothing(name, namespace string) error {
 	return nil
 }
 
-func decodeTable(raw []byte) (*metav1.Table, error) {
+func decodeTable(result rest.Result) (*metav1.Table, error) {
+	raw, err := body(result)
+	if err != nil {
+		return nil, err
+	}
 	table := &metav1.Table{}
 	if err := json.Unmarshal(raw, table); err != nil {
 		return nil, fmt.Errorf("read the list of bundles: %w", err)
@@ -191,8 +192,24 @@ func (o *listOptions) objects(ctx context.Context, name string, opts metav1.List
 		}
 	}
 	for i := range list.Items {
+		// The printer of names takes no lists, and none of the others takes what has no kind.
 		list.Items[i].SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Bundle"))
 	}
-	var object runtime.Object = list
-	return printer.PrintObj(object, o.Out)
+	if *o.print.OutputFormat != "name" {
+		return printer.PrintObj(list, o.Out)
+	}
+	for i := range list.Items {
+		if err := printer.PrintObj(&list.Items[i], o.Out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// body is what the server answered. Raw alone would not say in an error what the server said.
+func body(result rest.Result) ([]byte, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
 }

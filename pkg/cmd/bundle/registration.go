@@ -23,9 +23,14 @@ const (
 	soon = 7 * 24 * time.Hour
 )
 
+// get asks for a path.
+func (d *examination) get(ctx context.Context, path string) ([]byte, error) {
+	return body(d.kube.Discovery().RESTClient().Get().AbsPath(path).Do(ctx))
+}
+
 // server looks who answers at all.
 func (d *examination) server(ctx context.Context) []finding {
-	raw, err := d.kube.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	raw, err := d.get(ctx, "/version")
 	if err != nil {
 		p := d.explain(ctx, err)
 		return []finding{bad(p.hint, "%s does not answer: %v", d.config.Host, err)}
@@ -54,7 +59,7 @@ type apiService struct {
 
 // registration looks at the APIService, and at the certificates in it.
 func (d *examination) registration(ctx context.Context) []finding {
-	raw, err := d.kube.Discovery().RESTClient().Get().AbsPath(apiServicePath).Do(ctx).Raw()
+	raw, err := d.get(ctx, apiServicePath)
 	if apierrors.IsForbidden(err) {
 		return []finding{unknown("the APIService v1alpha1.rukpak.io: you may not look at it")}
 	}
@@ -88,6 +93,7 @@ func (d *examination) available(a *apiService) finding {
 			continue
 		}
 		if c.Status == metav1.ConditionTrue {
+			d.served = true
 			return ok("the APIService v1alpha1.rukpak.io is available")
 		}
 		remedy := "see the server: kubectl get pods,endpointslices -n " + d.system + ", and its log"
@@ -146,7 +152,7 @@ func certificates(a *apiService, now time.Time) []finding {
 // group asks for the resources, as all clients do.
 func (d *examination) group(ctx context.Context) []finding {
 	var list metav1.APIResourceList
-	raw, err := d.kube.Discovery().RESTClient().Get().AbsPath("/apis/" + v1alpha1.SchemeGroupVersion.String()).Do(ctx).Raw()
+	raw, err := d.get(ctx, "/apis/"+v1alpha1.SchemeGroupVersion.String())
 	if err == nil {
 		err = json.Unmarshal(raw, &list)
 	}
