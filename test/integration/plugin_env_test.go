@@ -339,7 +339,12 @@ func partsOf(t *testing.T, path string) []string {
 // put makes a bundle of class raw with an archive.
 func (p *plugin) put(t *testing.T, name string, archive []byte) {
 	t.Helper()
-	if _, err := p.bundles.Create(t.Context(), uploadBundle(name, "raw"), metav1.CreateOptions{}); err != nil {
+	p.putOf(t, name, "raw", archive)
+}
+
+func (p *plugin) putOf(t *testing.T, name, class string, archive []byte) {
+	t.Helper()
+	if _, err := p.bundles.Create(t.Context(), uploadBundle(name, class), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.bundles.PutContent(t.Context(), name, bytes.NewReader(archive), typed.PutContentOptions{}); err != nil {

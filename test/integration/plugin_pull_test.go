@@ -14,7 +14,11 @@ import (
 	"syscall"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 )
 
 const (
@@ -55,7 +59,7 @@ func TestPluginPull(t *testing.T) {
 			}
 			p.pipe(t, "", "verify", "app", "new/folder").expect(t, 0)
 			p.pipe(t, "", "pull", "app@"+digestOf(archive)[7:15], "some.tar.gz", "--quiet").expect(t, 0)
-			p.pipe(t, "", "pull", "app@-1").expect(t, 4, "has 1 contents", "kubectl bundle history app")
+			p.pipe(t, "", "pull", "app@-1").expect(t, 4, "has only 1 content", "kubectl bundle history app")
 			p.pipe(t, "", "pull", "app@x").expect(t, 2, "no revision")
 		})
 	}
@@ -69,7 +73,11 @@ func TestPluginPullsOverABadLine(t *testing.T) {
 	s := alone(t)
 	p := s.plugin(t)
 	archive := canonical(t, noise("data/large", 5, size), entry{name: "small", body: "a line\n"})
-	p.put(t, "app", archive)
+	class := &v1alpha1.ProvisionerClass{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Provisioner: v1alpha1.ProvisionerRaw, Limits: &v1alpha1.ContentLimits{
+		CompressedBytes: ptr.To(resource.MustParse("4Gi")), Bytes: ptr.To(resource.MustParse("4Gi")),
+	}}
+	must(p.client(t).RukpakV1alpha1().ProvisionerClasses().Create(t.Context(), class, metav1.CreateOptions{}))(t)
+	p.putOf(t, "app", class.Name, archive)
 
 	line := newMeteredLine(t, s.URL)
 	const cuts = 10
@@ -142,6 +150,10 @@ func TestPluginPullGoesOn(t *testing.T) {
 	if len(partsOf(t, destination)) > 0 {
 		t.Error("a part is left")
 	}
+
+	// Who looks on sees how far it is.
+	line.rate.Store(4 << 20)
+	p.terminal(t, "pull", "app", "seen.tar.gz", "-s", line.url).expect(t, 0, "seen.tar.gz [=", "%", "MiB/s", "s left", "\r\x1b[K", digestOf(archive))
 
 	// A part that is damaged is not used.
 	if err := os.Remove(destination); err != nil {

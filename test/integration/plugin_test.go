@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -30,7 +31,7 @@ func TestPluginReadsAndWrites(t *testing.T) {
 			p.pipe(t, "", "create", "app", "--upload").expect(t, 3, `"app" already exists`)
 			p.pipe(t, "", "push", "app", first).expect(t, 0, "has this content already")
 			p.terminal(t, "push", "app", first, "--if-none").expect(t, 6, "hint: ")
-			p.pipe(t, string(tarOf(t, entry{name: "x", body: "y"})), "push", "app", "-").expect(t, 0, "1 files")
+			p.pipe(t, string(tarOf(t, entry{name: "x", body: "y"})), "push", "app", "-").expect(t, 0, "1 file")
 			p.terminal(t, "push", "app", second).expect(t, 0, "4 files")
 
 			if got := p.pipe(t, "", "ls", "app").expect(t, 0).stdout; got != "manifests/\nnew\nsame\n" {
@@ -106,7 +107,7 @@ func TestPluginWaits(t *testing.T) {
 	p.pipe(t, "", "describe", "gone").expect(t, 0, "Failing", "What to do next:", "kubectl bundle retry gone -n default")
 	p.pipe(t, "", "retry", "gone", "--wait").expect(t, 1, "a new attempt was asked for")
 	p.pipe(t, "", "refresh", "gone").expect(t, 0, "its image will be looked up anew")
-	p.pipe(t, "", "doctor").expect(t, 0, "warn  1 bundles fail: default/gone")
+	p.pipe(t, "", "doctor").expect(t, 0, "warn  not unpacked, 1 of 1 bundle in all namespaces: default/gone")
 
 	p.pipe(t, "", "create", "later", "--upload", "--class", "raw").expect(t, 0)
 	p.pipe(t, "", "wait", "later", "--timeout", "1s").expect(t, 8, "is not ready after 1s: WaitingForUpload", "--timeout waits longer")
@@ -169,4 +170,27 @@ func TestPluginPushGoesOn(t *testing.T) {
 	if got := p.pipe(t, "", "cat", "app", "data").stdout; got != noise("data", 9, 20<<20).body {
 		t.Error("what came is not what was sent")
 	}
+}
+
+// kubectl finds the plugin, and completes its arguments.
+func TestPluginUnderKubectl(t *testing.T) {
+	t.Parallel()
+	p := clusterPlugin(t, newNamespace(t), shared.Kubeconfig)
+	p.put(t, "app", canonical(t, entry{name: "a", body: "text\n"}))
+	bin := t.TempDir()
+	for name, from := range map[string]string{"kubectl-bundle": p.program, "kubectl_complete-bundle": filepath.Join(shared.Root, "artifacts/krew/kubectl_complete-bundle")} {
+		if err := os.Symlink(from, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubectl := func(args ...string) outcome {
+		cmd := shared.Kubectl(t.Context(), p.home, p.kubeconfig, args...)
+		cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
+		stdout, stderr, err := output(cmd, "")
+		return outcome{stdout, stderr, exitCode(t, err)}
+	}
+	kubectl("bundle", "cat", "app", "a", "-n", p.namespace).expect(t, 0, "text\n")
+	kubectl("bundle", "cat", "app", "none", "-n", p.namespace).expect(t, 4)
+	kubectl("__complete", "bundle", "-n", p.namespace, "pull", "a").expect(t, 0, "app\tUnpacked\n")
+	kubectl("__complete", "bundle", "re").expect(t, 0, "refresh\t", "retry\t")
 }

@@ -23,7 +23,7 @@ type request struct {
 	// done says what was asked for.
 	done string
 	// handled is the value that the server has acted upon.
-	handled func(*v1alpha1.Bundle) string
+	handled func(context.Context, typed.BundleInterface, *v1alpha1.Bundle) (string, error)
 	wait    bool
 	timeout time.Duration
 }
@@ -32,7 +32,9 @@ type request struct {
 func (s *session) retry() *cobra.Command {
 	r := &request{
 		annotation: v1alpha1.AnnotationRetry, done: "a new attempt was asked for",
-		handled: func(b *v1alpha1.Bundle) string { return b.Status.LastHandledRetry },
+		handled: func(_ context.Context, _ typed.BundleInterface, b *v1alpha1.Bundle) (string, error) {
+			return b.Status.LastHandledRetry, nil
+		},
 	}
 	return s.asking(r, &cobra.Command{
 		Use:   "retry NAME",
@@ -88,7 +90,8 @@ func (s *session) ask(ctx context.Context, r *request, arg string) error {
 func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface, name string, r *request, value string) error {
 	began := time.Now()
 	err := s.waitUntil(ctx, bundles, name, r.timeout, func(b *v1alpha1.Bundle) (bool, error) {
-		return r.handled(b) == value, nil
+		handled, err := r.handled(ctx, bundles, b)
+		return handled == value, err
 	})
 	if err != nil {
 		return err

@@ -126,10 +126,10 @@ func (d *examination) bundlesState(ctx context.Context) []finding {
 		findings = append(findings, bad("images are unpacked again by themselves, uploads have to be pushed again; if you did not remove it, see docs/integrity.md", "stored content is lost: %s", names(lost)))
 	}
 	if len(failing) > 0 {
-		findings = append(findings, warning(program+" describe NAME -n NAMESPACE says what to do about each", "%d bundles fail: %s", len(failing), names(failing)))
+		findings = append(findings, warning(program+" describe NAME -n NAMESPACE says what to do about each", "not unpacked, %d of %s %s: %s", len(failing), plural(int64(len(list.Items)), "bundle"), where, names(failing)))
 	}
 	if len(findings) == 0 {
-		findings = append(findings, ok("%d bundles %s, none fails, and the stores have room for them", len(list.Items), where))
+		findings = append(findings, ok("%s %s, none fails, and the stores have room for them", plural(int64(len(list.Items)), "bundle"), where))
 	}
 	return findings
 }

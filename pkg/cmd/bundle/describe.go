@@ -178,13 +178,13 @@ func (d *description) content(b *v1alpha1.Bundle) {
 		return
 	}
 	d.line("Content", c.Digest)
-	d.line("Size", fmt.Sprintf("%s, %d files, %s unpacked", progress.Size(c.Size), c.Files, progress.Size(c.UncompressedSize)))
+	d.line("Size", fmt.Sprintf("%s, %s, %s unpacked", progress.Size(c.Size), plural(c.Files, "file"), progress.Size(c.UncompressedSize)))
 	d.line("Written", age(c.UpdateTime)+" ago")
 	if c.Generation != b.Generation {
 		d.line("Of", fmt.Sprintf("generation %d of the spec; the current one is %d", c.Generation, b.Generation))
 	}
 	if n := len(b.Status.History); n > 0 {
-		d.line("Kept besides", fmt.Sprintf("%d earlier ones", n))
+		d.line("Kept besides", plural(int64(n), "earlier content"))
 	}
 }
 
@@ -207,6 +207,11 @@ func (d *description) attempt(b *v1alpha1.Bundle) {
 	d.line("Pod", u.PodName)
 	if u.Failures > 0 {
 		d.line("Failures", fmt.Sprint(u.Failures))
+	}
+	if u.NextAttemptTime != nil {
+		if left := time.Until(u.NextAttemptTime.Time); left > 0 {
+			d.line("Next attempt", "in "+duration.HumanDuration(left))
+		}
 	}
 	if u.Reason != "" || u.Message != "" {
 		d.line("It says", u.Reason+d.more("", u.Message))

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/pmezard/go-difflib/difflib"
@@ -125,7 +126,7 @@ func side(f *files, path string, e listing.Entry) string {
 	if e.Type != listing.File {
 		return "/dev/null"
 	}
-	return clean(f.name + "/" + path)
+	return clean(strings.TrimRight(f.name, "/") + "/" + path)
 }
 
 func size(e listing.Entry) string {

@@ -106,7 +106,7 @@ func (s *session) explainStatus(err error) *problem {
 	case code == http.StatusNotFound:
 		p.code, p.hint = ExitNotFound, "\"kubectl bundle list"+n+"\" shows what there is; -n chooses another namespace"
 		if s.lookedInside {
-			p.hint = "\"kubectl bundle tree NAME" + n + "\" shows the files that there are, \"kubectl bundle history NAME" + n + "\" the contents"
+			p.hint = "\"kubectl bundle list" + n + "\" shows what bundles there are, \"kubectl bundle history NAME" + n + "\" their contents, \"kubectl bundle tree NAME" + n + "\" the files"
 		}
 	case apierrors.IsAlreadyExists(err):
 		p.hint = "choose another name; \"kubectl bundle push\" writes the content of a bundle that is there"

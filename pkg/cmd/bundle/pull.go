@@ -187,7 +187,7 @@ func (p *puller) folder(ctx context.Context, path string, replace bool) (err err
 	if err := swap(holder, path); err != nil {
 		return err
 	}
-	p.say("%s: %s, %d files", path, result.Digest, files)
+	p.say("%s: %s, %s", path, result.Digest, plural(files, "file"))
 	return os.Remove(archive)
 }
 

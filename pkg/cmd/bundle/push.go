@@ -82,7 +82,7 @@ func (s *session) upload(ctx context.Context, bundles typed.BundleInterface, nam
 		return err
 	}
 	if c := b.Status.Content; c != nil {
-		s.say("bundle/%s: %s, %s, %d files", name, c.Digest, progress.Size(c.Size), c.Files)
+		s.say("bundle/%s: %s, %s, %s", name, c.Digest, progress.Size(c.Size), plural(c.Files, "file"))
 	}
 	return nil
 }

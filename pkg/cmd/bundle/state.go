@@ -6,11 +6,9 @@ package bundle
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/cmd/bundle/advice"
@@ -59,10 +57,6 @@ func (s state) words() string {
 	}
 	if s.stalled.Status == metav1.ConditionTrue {
 		text += " Nothing is tried until somebody acts."
-	} else if u := s.Status.Unpack; u != nil && u.NextAttemptTime != nil && !s.isReady() {
-		if left := time.Until(u.NextAttemptTime.Time); left > 0 {
-			text += fmt.Sprintf(" The next attempt begins in %s.", duration.HumanDuration(left.Round(time.Second)))
-		}
 	}
 	return text
 }
@@ -80,6 +74,17 @@ func sentence(reason, message string) string {
 		text += ": " + message
 	}
 	return strings.TrimRight(text, ".") + "."
+}
+
+// plural counts things.
+func plural(n int64, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "y"):
+		what = strings.TrimSuffix(what, "y") + "ie"
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func upper(text string) string {
@@ -126,7 +131,7 @@ func (s state) stage() string {
 		if c == nil {
 			return "ready"
 		}
-		return fmt.Sprintf("ready: %s, %s, %d files", c.Digest, progress.Size(c.Size), c.Files)
+		return fmt.Sprintf("ready: %s, %s, %s", c.Digest, progress.Size(c.Size), plural(c.Files, "file"))
 	}
 	if !s.current() || s.ready.Reason == "" {
 		return "waiting until the server has seen it"
@@ -140,7 +145,7 @@ func (s state) stage() string {
 		if u.Reason != "" && u.Reason != s.ready.Reason {
 			text += " (" + u.Reason + ")"
 		}
-		if u.Message != "" && u.Message != s.ready.Message {
+		if !strings.Contains(s.ready.Message, u.Message) {
 			text += " (" + u.Message + ")"
 		}
 		if u.PodName != "" && u.EndTime == nil {

@@ -67,7 +67,7 @@ func (t target) digest(ctx context.Context, bundles typed.BundleInterface) (stri
 	contents := revisions(b)
 	if counted {
 		if -back >= len(contents) {
-			return "", t.none(b, fmt.Sprintf("has %d contents", len(contents)))
+			return "", t.none(b, "has only "+plural(int64(len(contents)), "content"))
 		}
 		return contents[-back].Digest, nil
 	}

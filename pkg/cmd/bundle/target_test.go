@@ -26,7 +26,7 @@ func TestTargets(t *testing.T) {
 		{"bundle/app@-1", "app", digest("bbbb1"), ""},
 		{"app@0", "app", digest("aaaa1"), ""},
 		{"app@-2", "app", digest("bbbb2"), ""},
-		{"app@-3", "app", "", "has 3 contents"},
+		{"app@-3", "app", "", "has only 3 contents"},
 		{"app@aaaa", "app", digest("aaaa1"), ""},
 		{"app@sha256:bbbb2", "app", digest("bbbb2"), ""},
 		{"app@bbbb", "app", "", "more than one"},

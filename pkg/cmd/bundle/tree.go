@@ -50,8 +50,8 @@ func (s *session) tree() *cobra.Command {
 // bundle bounds how many there are.
 type drawing struct {
 	lines       []drawn
-	files       int
-	directories int
+	files       int64
+	directories int64
 	bytes       int64
 }
 
@@ -110,6 +110,6 @@ func (d *drawing) write(out *bufio.Writer, root string) error {
 		fmt.Fprintln(out, branches[i]+line.text)
 	}
 	// A bufio.Writer keeps its first error for Flush.
-	_, err := fmt.Fprintf(out, "%d directories, %d files, %s\n", d.directories, d.files, progress.Size(d.bytes))
+	_, err := fmt.Fprintf(out, "%s, %s, %s\n", plural(d.directories, "directory"), plural(d.files, "file"), progress.Size(d.bytes))
 	return err
 }

@@ -102,7 +102,7 @@ func (s *session) verifyContent(ctx context.Context, bundles typed.BundleInterfa
 				"\"kubectl bundle doctor\" says whether the server is well; its command fsck checks all that it stores")
 		}
 	}
-	return s.print("bundle.rukpak.io/%s: whole: %s, %s, %d files", t.name, c.Digest, progress.Size(c.Size), c.Files)
+	return s.print("bundle.rukpak.io/%s: whole: %s, %s, %s", t.name, c.Digest, progress.Size(c.Size), plural(c.Files, "file"))
 }
 
 // verifyLocal compares what is on this machine.
