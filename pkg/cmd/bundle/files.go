@@ -89,6 +89,7 @@ func localFiles(ctx context.Context, path string) (_ *files, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// It is open as long as the program runs.
 	f.open = func(_ context.Context, path string) (io.ReadCloser, error) { return root.Open(path) }
 	archive, w := io.Pipe()
 	go func() {

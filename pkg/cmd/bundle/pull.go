@@ -53,6 +53,8 @@ come and has its digest.`,
 			}
 			p := &puller{session: s, Bundle: download.Bundle{Client: bundles, Name: t.name, Digest: digest}}
 			switch {
+			case to == "":
+				return usage("the destination has no name")
 			case to == "-":
 				return p.stdout(cmd.Context())
 			case isFolder(to):
@@ -158,6 +160,10 @@ func (p *puller) folder(ctx context.Context, path string, replace bool) (err err
 	if err != nil {
 		return err
 	}
+	parent, base := filepath.Split(path)
+	if base == "" {
+		return usage("%s cannot be made anew: name a folder in it", path)
+	}
 	there, err := taken(path)
 	if err != nil {
 		return err
@@ -165,7 +171,6 @@ func (p *puller) folder(ctx context.Context, path string, replace bool) (err err
 	if there && !replace {
 		return fail(ExitLocal, fmt.Errorf("folder %s is not empty", path), "--replace replaces what is in it; or name another")
 	}
-	parent, base := filepath.Split(path)
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return err
 	}

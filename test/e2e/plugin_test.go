@@ -1,0 +1,73 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// bundle runs the plugin as users do, and returns what it wrote and how it ended.
+func (s *scope) bundle(args ...string) (text string, code int) {
+	s.Helper()
+	cmd := exec.CommandContext(s.ctx, "kubectl", append(append([]string{"bundle"}, args...), "-n", s.ns)...)
+	cmd.Dir = s.TempDir()
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		s.must(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// expectBundle is the same, with what is expected.
+func (s *scope) expectBundle(code int, texts []string, args ...string) {
+	s.Helper()
+	out, got := s.bundle(args...)
+	if got != code {
+		s.Errorf("kubectl bundle %s ended with %d:\n%s", strings.Join(args, " "), got, out)
+	}
+	for _, text := range texts {
+		if !strings.Contains(out, text) {
+			s.Errorf("kubectl bundle %s does not say %q:\n%s", strings.Join(args, " "), text, out)
+		}
+	}
+}
+
+// TestKubectlBundle follows an image to its content with the plugin alone, and one that does not exist to what it says.
+func TestKubectlBundle(t *testing.T) {
+	t.Parallel()
+	s := begin(t)
+	tree := files{"manifests/a.yaml": manifest("a", "1"), "readme": "text\n"}
+	digest, _ := s.pushImage(nodeRegistry, "v1", s.image(tree.archive(), v1.Config{}))
+
+	s.expectBundle(0, []string{"bundle.rukpak.io/app created", "attempt 1", "bundle/app: ready: sha256:", "2 files"}, "create", "app", "--image", digest, "--wait")
+	s.expectBundle(0, []string{manifest("a", "1")}, "cat", "app", "manifests/a.yaml")
+	s.expectBundle(0, []string{"Unpacked. Its content is there and served.", "Unpacked from:  " + digest, "Events:"}, "describe", "app")
+	s.expectBundle(0, []string{"whole: sha256:"}, "verify", "app")
+	s.expectBundle(0, []string{"the APIService v1alpha1.rukpak.io is available", "is ready, image rukpak-apiserver", "the authority is valid until"}, "doctor")
+	s.expectBundle(4, []string{"has no unpack pod now: ready"}, "logs", "app")
+
+	missing := s.reference(nodeRegistry, "none")
+	s.expectBundle(0, nil, "create", "gone", "--image", missing)
+	s.eventually("the unpack pod shows in logs", func() error {
+		if out, code := s.bundle("logs", "gone"); code != 0 || !strings.Contains(out, "pod/") || !strings.Contains(out, "waiting to start") {
+			return fmt.Errorf("%d: %s", code, out)
+		}
+		return nil
+	})
+	s.expectBundle(8, []string{"is not ready after", "attempt "}, "wait", "gone", "--timeout", "2s")
+	s.expectBundle(0, []string{"a new attempt was asked for"}, "retry", "gone")
+	s.eventually("describe says what to do", func() error {
+		if out, code := s.bundle("describe", "gone"); code != 0 || !strings.Contains(out, "ImageNotFound: push it") {
+			return fmt.Errorf("%d: %s", code, out)
+		}
+		return nil
+	})
+}
