@@ -58,7 +58,7 @@ come and has its digest.`,
 			case to == "-":
 				return p.stdout(cmd.Context())
 			case isFolder(to):
-				return p.folder(cmd.Context(), strings.TrimRight(to, `/`+string(filepath.Separator)), replace)
+				return p.folder(cmd.Context(), filepath.Clean(to), replace)
 			}
 			return p.file(cmd.Context(), to)
 		},
