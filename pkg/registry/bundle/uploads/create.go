@@ -123,12 +123,14 @@ type view struct {
 	Digest   string     `json:"digest,omitempty"`
 	Created  *time.Time `json:"created"`
 	Expires  time.Time  `json:"expires"`
+	// ReprDigest is that of the whole as the client has said it, so that it finds again what it began.
+	ReprDigest string `json:"reprDigest,omitempty"`
 }
 
 func (r *REST) view(c *call, s *upload.Session) view {
 	v := view{
 		ID: s.ID, Location: pathOf(c, "uploads/"+s.ID), Offset: s.Offset(), Complete: s.Outcome != nil,
-		Created: &s.Created, Expires: r.expires(s).UTC(),
+		Created: &s.Created, Expires: r.expires(s).UTC(), ReprDigest: s.ReprDigest,
 	}
 	if s.Length != upload.UnknownLength {
 		v.Length = &s.Length
