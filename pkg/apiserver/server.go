@@ -96,7 +96,7 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra
 		subresource *content.REST
 		inParts     *uploads.REST
 	)
-	bundles, err := bundle.NewStorage(Scheme, getter, func(b *rukpak.Bundle) {
+	bundles, err := bundle.NewStorage(Scheme, getter, classes, func(b *rukpak.Bundle) {
 		subresource.Release(b)
 		inParts.Release(b)
 	})

@@ -4,6 +4,7 @@
 package unpack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,15 +140,9 @@ func (w *work) recordPod(ctx context.Context, p *corev1.Pod) (time.Duration, err
 	return w.judge(ctx, p)
 }
 
-// reference is the image to unpack: what the spec says or, when content that came from
-// a lookup was lost, what was found then. Who asks for another attempt asks for what there is now.
+// reference is the image to unpack: what the attempt has been found to take, or what the spec says.
 func (w *work) reference() string {
-	s := &w.bundle.Status
-	if w.lost() && !s.Unpack.RetryRequested && s.Content != nil && s.Content.Generation == w.bundle.Generation &&
-		s.ResolvedSource != nil && s.ResolvedSource.Image != nil && s.ResolvedSource.Image.Reference != "" {
-		return s.ResolvedSource.Image.Reference
-	}
-	return w.bundle.Spec.Source.Image.Reference
+	return cmp.Or(w.bundle.Status.Unpack.ResolvedReference, w.bundle.Spec.Source.Image.Reference)
 }
 
 // judge draws the conclusions from the state of the attempt's pod.
@@ -175,13 +170,17 @@ func (w *work) failing(ctx context.Context, p *corev1.Pod, o pod.Outcome) (time.
 	if left > 0 {
 		return left, w.say(ctx, o.Reason, o.Message)
 	}
-	v := verdict{reason: o.Reason, message: o.Message}
-	if o.Reason == pod.ReasonImagePullUnauthorized || o.Reason == pod.ReasonImagePullFailed {
+	return w.fail(ctx, w.withHint(ctx, p, verdict{reason: o.Reason, message: o.Message}))
+}
+
+// withHint adds to why a pull failed that a pull secret is missing, if it is.
+func (w *work) withHint(ctx context.Context, p *corev1.Pod, v verdict) verdict {
+	if v.reason == pod.ReasonImagePullUnauthorized || v.reason == pod.ReasonImagePullFailed {
 		if hint := w.warning(ctx, p, "FailedToRetrieveImagePullSecret"); hint != "" {
-			v = verdict{reason: pod.ReasonPullSecretMissing, message: o.Message + "; " + hint}
+			return verdict{reason: pod.ReasonPullSecretMissing, message: v.message + "; " + hint}
 		}
 	}
-	return w.fail(ctx, v)
+	return v
 }
 
 // quiet asks the events of a pod that does not get on and does not say why, as when a
@@ -258,6 +257,9 @@ func (t *term) sweep(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bun
 // superfluous tells whether an attempt is not the one that runs. An attempt that has
 // ended never runs again; about any other the cache may be behind, so the server is asked.
 func (t *term) superfluous(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bundle, made pod.Attempt) (bool, error) {
+	if made.Number == pod.LookNumber {
+		return t.lookIsOver(ctx, name, b, made)
+	}
 	runs := func(b *v1alpha1.Bundle) bool {
 		return b.DeletionTimestamp == nil && pod.AttemptOf(b) == made && open(b.Status.Unpack)
 	}

@@ -49,11 +49,12 @@ type term struct {
 	modes      modes
 	notes      notes
 	direct     direct
+	looks      *looks
 	recorder   events.EventRecorder // nil without a cluster
 }
 
 func newTerm(r *Reconciler) *term {
-	return &term{
+	t := &term{
 		Config:     r.config,
 		reconciler: r,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
@@ -61,6 +62,8 @@ func newTerm(r *Reconciler) *term {
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "rukpak_unpack"}),
 		direct: direct{slots: make(chan struct{}, r.config.Workers)},
 	}
+	t.looks = newLooks(t.queue.Add)
+	return t
 }
 
 // run works until ctx ends, and returns when nothing is being done any more.
@@ -88,6 +91,7 @@ func (t *term) run(ctx context.Context) error {
 	t.queue.ShutDown()
 	work.Wait()
 	t.direct.stopAll()
+	t.looks.all.Wait() // its context has ended
 	return nil
 }
 
@@ -291,6 +295,9 @@ func (t *term) confess(ctx context.Context, name cache.ObjectName) {
 	b, err := t.Bundles.RukpakV1alpha1().Bundles(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	if err != nil {
 		return
+	}
+	if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionUnpacked) {
+		return // what is served is served
 	}
 	if !conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionUnknown, ReasonInternalError,
 		"the server failed over this bundle; its log says more") {

@@ -202,7 +202,7 @@ func (p *process) offlineBundles() (*bundle.Storage, error) {
 	if err := options.ApplyTo(&config.Config); err != nil {
 		return nil, fmt.Errorf("open the stored bundles: %w", err)
 	}
-	bundles, err := bundle.NewStorage(apiserver.Scheme, config.RESTOptionsGetter, func(*rukpak.Bundle) {})
+	bundles, err := bundle.NewStorage(apiserver.Scheme, config.RESTOptionsGetter, nil, func(*rukpak.Bundle) {})
 	if err != nil {
 		return nil, fmt.Errorf("open the stored bundles: %w", err)
 	}

@@ -47,8 +47,11 @@ func NewNonce() string {
 	var b [10]byte
 	// It never returns an error: crypto/rand ends the process instead.
 	rand.Read(b[:])
-	return nonceEncoding.EncodeToString(b[:])
+	return NonceOf(b[:])
 }
+
+// NonceOf makes such a name of the first 80 bits of a sum.
+func NonceOf(sum []byte) string { return nonceEncoding.EncodeToString(sum[:10]) }
 
 // maxName is the length of a DNS label. A pod's name may be longer, but is its
 // hostname too and cut off there.

@@ -34,6 +34,8 @@ const (
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonPodDeleted means that somebody deleted the pod.
 	ReasonPodDeleted = "PodDeleted"
+	// ReasonDigestUnknown means that the node does not say by digest which image it took.
+	ReasonDigestUnknown = "DigestUnknown"
 	// ReasonPodFailed means that the node gave the pod up for another reason.
 	ReasonPodFailed = "PodFailed"
 )

@@ -40,6 +40,9 @@ const (
 	ReasonStorageFull = "StorageFull"
 	// ReasonRoom means that there is room in the content store again.
 	ReasonRoom = "Room"
+	// ReasonRefreshed means that it is known what the reference of the source names, and that
+	// that is unpacked.
+	ReasonRefreshed = "Refreshed"
 	// ReasonProgressing means that nothing keeps attempts from being made.
 	ReasonProgressing = "Progressing"
 )
@@ -51,6 +54,8 @@ const MessageStorageFull = "the content store of the class is full: what is ther
 // Begin sets the conditions of a bundle whose generation is new: whether it will be
 // unpacked is unknown, and nothing keeps it from being tried. What is being served goes on being served.
 func Begin(conditions *[]metav1.Condition, generation int64) {
+	// It was about what the earlier spec named.
+	meta.RemoveStatusCondition(conditions, v1alpha1.ConditionRefreshed)
 	SetProgress(conditions, generation, metav1.ConditionUnknown, ReasonPending, "no attempt has been made for this generation")
 	SetStalled(conditions, generation, false, ReasonProgressing, "")
 	if meta.FindStatusCondition(*conditions, v1alpha1.ConditionContentAvailable) == nil {
@@ -89,6 +94,19 @@ func SetStorageFull(conditions *[]metav1.Condition, generation int64, full bool)
 	}
 	return meta.IsStatusConditionTrue(*conditions, v1alpha1.ConditionStorageFull) &&
 		set(conditions, v1alpha1.ConditionStorageFull, generation, metav1.ConditionFalse, ReasonRoom, "")
+}
+
+// SetRefreshed says that it is known what the reference of the source names, and that that is
+// unpacked. It reports whether anything changed.
+func SetRefreshed(conditions *[]metav1.Condition, generation int64) bool {
+	return set(conditions, v1alpha1.ConditionRefreshed, generation, metav1.ConditionTrue, ReasonRefreshed,
+		"the content is what the reference named when it was looked up last")
+}
+
+// SetRefreshFailed says that looking up what the reference of the source names, or unpacking that, has
+// failed. What was unpacked before is served all the same, so nothing else changes. It reports whether anything changed.
+func SetRefreshFailed(conditions *[]metav1.Condition, generation int64, reason, message string) bool {
+	return set(conditions, v1alpha1.ConditionRefreshed, generation, metav1.ConditionFalse, reason, message)
 }
 
 // Phase derives the summary of the conditions.

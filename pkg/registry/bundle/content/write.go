@@ -252,7 +252,11 @@ func (r *REST) resolve(ctx context.Context, b *rukpak.Bundle, g *grant) (*rukpak
 	if err != nil {
 		return nil, err
 	}
-	return &rukpak.ResolvedSource{Type: rukpak.SourceTypeImage, Image: &rukpak.ResolvedImage{Reference: reference}}, nil
+	image := &rukpak.ResolvedImage{Reference: reference}
+	if reference == "" {
+		image.Message = "the node has not said which image it took"
+	}
+	return &rukpak.ResolvedSource{Type: rukpak.SourceTypeImage, Image: image}, nil
 }
 
 func wantedDigest(b *rukpak.Bundle) string {
