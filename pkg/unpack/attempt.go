@@ -4,6 +4,7 @@
 package unpack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -37,6 +38,9 @@ func (w *work) unpack(ctx context.Context) (time.Duration, error) {
 			return next.Sub(w.now), nil
 		}
 		failures = u.Failures
+	}
+	if goOn, after, err := w.place(ctx); !goOn || err != nil {
+		return after, err
 	}
 	if err := w.begin(ctx, failures); err != nil {
 		return 0, err
@@ -88,7 +92,7 @@ func (w *work) begin(ctx context.Context, failures int32) error {
 		}
 	}
 	if mode != v1alpha1.UnpackModeDirect {
-		u.PodName = pod.Name(w.bundle.Name, u.Nonce)
+		u.PodName = cmp.Or(w.podName, pod.Name(w.bundle.Name, u.Nonce))
 	}
 	w.notes.begin(u.Nonce, w.now)
 	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
@@ -140,6 +144,9 @@ func (w *work) proceed(ctx context.Context) (time.Duration, error) {
 
 // overdue ends an attempt at its deadline, with what it has been waiting for as the reason.
 func (w *work) overdue(ctx context.Context) (time.Duration, error) {
+	if w.shares() {
+		return w.apart(ctx, false)
+	}
 	u := w.bundle.Status.Unpack
 	late := fmt.Sprintf("not done within the %s that the class allows", pod.Timeout(w.class))
 	if u.Reason != "" {

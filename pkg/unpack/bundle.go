@@ -30,6 +30,10 @@ type work struct {
 	bundle *v1alpha1.Bundle
 	class  *v1alpha1.ProvisionerClass
 	now    time.Time
+	// podName is that of the shared pod that the next attempt is for, or empty.
+	podName string
+	// waits means that the bundle is in the queue.
+	waits bool
 }
 
 // reconcile does what there is to do for a bundle now, and returns after which time
@@ -41,6 +45,7 @@ func (t *term) reconcile(ctx context.Context, name cache.ObjectName) (time.Durat
 	}
 	if err != nil || b.DeletionTimestamp != nil {
 		t.direct.stop(name, "")
+		t.free(name)
 		return 0, t.sweep(ctx, name, nil)
 	}
 	w := &work{term: t, name: name, bundle: b, now: time.Now()}
@@ -51,6 +56,9 @@ func (t *term) reconcile(ctx context.Context, name cache.ObjectName) (time.Durat
 		keep = u.Nonce
 	}
 	t.direct.stop(name, keep)
+	if err == nil {
+		w.settle()
+	}
 	if sweepErr := t.sweep(ctx, name, w.bundle); err == nil {
 		err = sweepErr
 	}
