@@ -39,7 +39,7 @@ func (w *work) place(ctx context.Context) (goOn bool, after time.Duration, err e
 	if refused != nil {
 		return true, 0, nil // its attempt ends where it begins, and takes no place
 	}
-	turn := w.ask(queue.Claim{Since: w.since(), Kind: w.kind(mode)})
+	turn := w.ask(queue.Claim{Since: w.since(), Kind: w.kind(mode), Image: w.bundle.Spec.Source.Image.Reference})
 	switch {
 	case !turn.Come:
 		after, err = w.waitTurn(ctx, turn)

@@ -178,9 +178,11 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 		// The commit comes before the exit. If only the cache does not know yet, the next write fails for a conflict.
 		return w.apart(ctx, false)
 	case o.Failing:
-		return w.apart(ctx, pod.Innocent(p, w.name.Name))
+		return w.apart(ctx, pod.BlamesOthers(p, w.reference()))
 	case o.State == pod.Waiting && o.Reason == "":
 		return w.quiet(ctx, p)
+	case o.Reason == pod.ReasonImagePullThrottled && w.now.Sub(u.StartTime.Time) < quietAfter:
+		return quietAfter, nil // it is over soon, and all of the pod would have to say so
 	default:
 		return 0, w.say(ctx, o.Reason, o.Message)
 	}
@@ -210,7 +212,7 @@ func (w *work) sharedPod(ctx context.Context, u *v1alpha1.UnpackStatus) (*corev1
 // the image of another bundle is known to be what was amiss.
 func (w *work) apart(ctx context.Context, innocent bool) (time.Duration, error) {
 	u := w.bundle.Status.Unpack
-	claim := queue.Claim{Since: w.since()}
+	claim := queue.Claim{Since: w.since(), Image: w.bundle.Spec.Source.Image.Reference}
 	if innocent && u.Attempt <= sharedAgain {
 		claim.Kind = w.ownKind()
 		claim.Leave = claim.Kind != ""

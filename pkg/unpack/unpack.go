@@ -72,7 +72,9 @@ type Config struct {
 	// before an attempt is begun. Without it every store takes some.
 	Room func(ctx context.Context, store string) error
 	// Limits bound how many unpack pods, and pulls in mode Direct, there are at once: 64 by default, and 16 for a
-	// namespace. Up to 16 bundles that are alike but for their images share a pod, and gather for 200 ms.
+	// namespace. Up to 16 bundles that are alike but for their images, of which there are up to 5, share a pod, and
+	// gather for 200 ms. A kubelet pulls ten images in a row, and five in a second; what is beyond that has to be
+	// tried again, with all images of the pod.
 	Limits queue.Limits
 	// Workers is how many bundles are worked on at once. 4 by default.
 	Workers int
@@ -108,7 +110,7 @@ func New(config Config) (*Reconciler, error) {
 		value     *int
 		byDefault int
 	}{
-		{&config.Limits.Total, 64}, {&config.Limits.PerNamespace, 16}, {&config.Limits.Share, 16},
+		{&config.Limits.Total, 64}, {&config.Limits.PerNamespace, 16}, {&config.Limits.Share, 16}, {&config.Limits.Images, 5},
 	} {
 		if *n.value <= 0 {
 			*n.value = n.byDefault

@@ -72,7 +72,7 @@ func TestManyAtOnce(t *testing.T) {
 
 	began := time.Now()
 	total := s.crowdIn(scopes, c, class, references)
-	s.eventually("all bundles are ready", func() error {
+	s.within(patience*time.Duration(1+total/40), "all bundles are ready", func() error {
 		if ready := len(log.ready()); ready < total {
 			return fmt.Errorf("%d of %d are", ready, total)
 		}

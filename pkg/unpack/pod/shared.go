@@ -61,7 +61,8 @@ func ShareKind(class *v1alpha1.ProvisionerClass, bundle *v1alpha1.Bundle, mode v
 //
 // It is as Build makes it in mode ImageVolume, with one container for all of them: what is done for a bundle is done by our
 // program alone, and reads a volume that only the program's own configuration ties to it. A container for each would cost
-// most of what the shared pod saves.
+// most of what the shared pod saves. Bundles of one image have one volume, so that it is pulled once: they have the same
+// credentials for it.
 func BuildShared(p Params, members []Member) (*corev1.Pod, error) {
 	p.Bundle = members[0].Bundle
 	b := &builder{Params: p, attempt: p.Bundle.Status.Unpack}
@@ -73,19 +74,26 @@ func BuildShared(p Params, members []Member) (*corev1.Pod, error) {
 	pod.OwnerReferences = nil
 	unpack := b.container(ContainerUnpack, b.Image, corev1.PullIfNotPresent, contract.Program, contract.CommandRunAll)
 	var (
-		proofs []string
-		jobs   []contract.Job
+		proofs  []string
+		jobs    []contract.Job
+		volumes = map[corev1.ImageVolumeSource]int{}
 	)
-	for i, m := range members {
-		root := path.Join(contentRoot, strconv.Itoa(i))
-		volume := sharedVolume(i)
+	for _, m := range members {
+		source := &corev1.ImageVolumeSource{Reference: m.Reference, PullPolicy: m.Bundle.Spec.Source.Image.PullPolicy}
+		n, known := volumes[*source]
+		if !known {
+			n = len(volumes)
+			volumes[*source] = n
+		}
+		root := path.Join(contentRoot, strconv.Itoa(n))
 		pod.OwnerReferences = append(pod.OwnerReferences, owner(m.Bundle))
 		proofs = append(proofs, AttemptOf(m.Bundle).Proof(b.Key))
 		jobs = append(jobs, contract.Job{URL: b.contentURL(m.Bundle), Root: root, Path: m.Bundle.Spec.Source.Image.Path})
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
-			Image: &corev1.ImageVolumeSource{Reference: m.Reference, PullPolicy: m.Bundle.Spec.Source.Image.PullPolicy},
-		}})
-		unpack.VolumeMounts = append(unpack.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: root, ReadOnly: true})
+		if !known {
+			volume := volumeContent + "-" + strconv.Itoa(n)
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Image: source}})
+			unpack.VolumeMounts = append(unpack.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: root, ReadOnly: true})
+		}
 	}
 	pod.Annotations[v1alpha1.AnnotationAttempt] = strings.Join(proofs, ",")
 	text, err := json.Marshal(jobs)
@@ -113,26 +121,18 @@ func Owners(pod *corev1.Pod) []metav1.OwnerReference {
 	return owners
 }
 
-// Innocent tells whether a shared pod that does not start says that this is for the image of other bundles than
-// the named one. What the node says about an image names it.
-func Innocent(pod *corev1.Pod, bundle string) bool {
+// BlamesOthers tells whether a shared pod that does not start says that this is for other images than the given one. What
+// the node says about an image names it.
+func BlamesOthers(pod *corev1.Pod, reference string) bool {
 	s := statusOf(pod.Status.ContainerStatuses, ContainerUnpack)
 	if s == nil || s.State.Waiting == nil {
 		return false
 	}
-	innocent, found := true, false
-	for i, owner := range Owners(pod) {
-		for _, v := range pod.Spec.Volumes {
-			if v.Name == sharedVolume(i) && v.Image != nil && strings.Contains(s.State.Waiting.Message, v.Image.Reference) {
-				found = true
-				innocent = innocent && owner.Name != bundle
-			}
-		}
-	}
-	return found && innocent
+	message := s.State.Waiting.Message
+	return !strings.Contains(message, reference) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Image != nil && strings.Contains(message, v.Image.Reference)
+	})
 }
-
-func sharedVolume(i int) string { return volumeContent + "-" + strconv.Itoa(i) }
 
 // After tells whether an attempt of the same bundle came after another one.
 func (a Attempt) After(b Attempt) bool {

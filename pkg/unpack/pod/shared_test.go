@@ -30,7 +30,10 @@ func member(n int, pod string) Member {
 			Generation: 1, Attempt: int32(n) + 1, Nonce: NewNonce(), Mode: v1alpha1.UnpackModeImageVolume, PodName: pod,
 		}},
 	}
-	return Member{Bundle: b, Reference: digested}
+	if n > 1 {
+		b.Spec.Source.Image.Reference = fmt.Sprint("registry.example/app-", n, "@sha256:00")
+	}
+	return Member{Bundle: b, Reference: b.Spec.Source.Image.Reference}
 }
 
 func sharedPod(t *testing.T) (*corev1.Pod, []Member, []byte) {
@@ -47,7 +50,7 @@ func sharedPod(t *testing.T) (*corev1.Pod, []Member, []byte) {
 	return p, members, key
 }
 
-// Each bundle has a volume of its own, and its job leads from that to its own content.
+// Each image has a volume of its own, and the job of a bundle leads from that to its own content.
 func TestBuildShared(t *testing.T) {
 	p, members, key := sharedPod(t)
 	if len(p.Spec.Containers) != 1 || len(p.Spec.InitContainers) != 0 {
@@ -78,10 +81,13 @@ func TestBuildShared(t *testing.T) {
 		if job.URL != fmt.Sprintf("https://10.0.0.1:443/apis/rukpak.io/v1alpha1/namespaces/team-a/bundles/%s/content", m.Bundle.Name) || job.Path != m.Bundle.Spec.Source.Image.Path {
 			t.Errorf("job %+v", job)
 		}
-		if roots[job.Root] || !mounted(p, c, job.Root, m) {
+		if !mounted(p, c, job.Root, m) {
 			t.Errorf("root %s is not the volume of the image", job.Root)
 		}
 		roots[job.Root] = true
+	}
+	if len(roots) != 2 || len(p.Spec.Volumes) != 3 {
+		t.Errorf("the images are at %v, in volumes %v; two of three bundles have the same", roots, p.Spec.Volumes)
 	}
 	if p.Name != members[0].Bundle.Status.Unpack.PodName || p.Labels[LabelManagedBy] != ManagedBy || p.Labels[v1alpha1.LabelBundleUID] != SharedUID {
 		t.Errorf("metadata %+v", p.ObjectMeta)

@@ -29,6 +29,8 @@ type Limits struct {
 	PerNamespace int
 	// Share is how many bundles of one kind have one place together.
 	Share int
+	// Images is how many different images the bundles that share a place have together.
+	Images int
 	// Gather is how long a bundle that could share, in a namespace that has a place already, waits for others.
 	Gather time.Duration
 }
@@ -40,6 +42,8 @@ type Claim struct {
 	// Kind is what bundles that may share a place have in common, within their namespace. An empty one is
 	// shared with nobody.
 	Kind string
+	// Image is what of the bundle may be different from others of its kind.
+	Image string
 	// Leave gives up the place that the bundle has, so that it can share one with others again.
 	Leave bool
 }
@@ -95,7 +99,8 @@ type place struct {
 // New returns a Queue that calls a bundle when it has got a place without having asked just then. Call must not
 // call the Queue.
 func New(limits Limits, call func(cache.ObjectName)) *Queue {
-	limits.Total, limits.PerNamespace, limits.Share = max(limits.Total, 1), max(limits.PerNamespace, 1), max(limits.Share, 1)
+	limits.Total, limits.PerNamespace = max(limits.Total, 1), max(limits.PerNamespace, 1)
+	limits.Share, limits.Images = max(limits.Share, 1), max(limits.Images, 1)
 	return &Queue{
 		limits: limits, call: call, spaces: map[string]*space{}, places: map[string]*place{},
 		held: map[cache.ObjectName]*place{}, lined: map[cache.ObjectName]*waiter{},
@@ -206,7 +211,7 @@ func order(a, b *waiter) int {
 func (q *Queue) enlist(w *waiter) {
 	if known := q.lined[w.name]; known != nil {
 		if known.Since.Equal(w.Since) {
-			known.Kind = w.Kind
+			known.Claim = w.Claim
 			return
 		}
 		w.arrived = known.arrived

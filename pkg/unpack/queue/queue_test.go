@@ -129,7 +129,7 @@ func TestHoldCountsWhatRuns(t *testing.T) {
 }
 
 func TestSharing(t *testing.T) {
-	limits := Limits{Total: 10, PerNamespace: 10, Share: 3, Gather: time.Second}
+	limits := Limits{Total: 10, PerNamespace: 10, Share: 3, Images: 3, Gather: time.Second}
 	t.Run("the first of a namespace does not wait for others", func(t *testing.T) {
 		b := newBench(t, limits)
 		if turn := b.ask("a", 1, "k"); !turn.Come || len(turn.With) > 0 {
@@ -175,6 +175,26 @@ func TestSharing(t *testing.T) {
 			t.Errorf("the answer was %+v", turn)
 		}
 	})
+	t.Run("with others of few images", func(t *testing.T) {
+		b := newBench(t, Limits{Total: 10, PerNamespace: 10, Share: 4, Images: 2})
+		b.Hold(name("z", "runs"), "pod", b.now)
+		b.limits.Total = 1
+		for n, image := range []string{"i", "j", "k", "i", "k", "j", "i"} {
+			b.Ask(name("a", fmt.Sprintf("b-%04d", n)), Claim{Since: start.Add(time.Duration(n) * time.Second), Kind: "k", Image: image}, b.now)
+		}
+		b.Leave(name("z", "runs"), b.now)
+		if turn := b.ask("a", 0, "k"); !turn.Come || !slices.Equal(turn.With, []cache.ObjectName{name("a", "b-0001"), name("a", "b-0003"), name("a", "b-0005")}) {
+			t.Errorf("the answer was %+v", turn)
+		}
+		b.Leave(name("a", "b-0001"), b.now)
+		b.Hold(name("a", "b-0000"), "pod", b.now)
+		for _, n := range []int{3, 5, 0} {
+			b.Leave(name("a", fmt.Sprintf("b-%04d", n)), b.now)
+		}
+		if turn := b.ask("a", 2, "k"); !turn.Come || !slices.Equal(turn.With, []cache.ObjectName{name("a", "b-0004"), name("a", "b-0006")}) {
+			t.Errorf("the answer to the one that was left out was %+v", turn)
+		}
+	})
 	t.Run("one that shares with nobody goes alone", func(t *testing.T) {
 		b := newBench(t, limits)
 		b.Hold(name("a", "runs"), "pod", b.now)
@@ -187,7 +207,7 @@ func TestSharing(t *testing.T) {
 
 // A bundle that would gather when it came, but could not since there was no place, hears of one.
 func TestGatheringIsToldOfAFreePlace(t *testing.T) {
-	b := newBench(t, Limits{Total: 5, PerNamespace: 2, Share: 3, Gather: time.Second})
+	b := newBench(t, Limits{Total: 5, PerNamespace: 2, Share: 3, Images: 3, Gather: time.Second})
 	b.Hold(name("a", "x"), "pod-1", b.now)
 	b.Hold(name("a", "y"), "pod-2", b.now)
 	if turn := b.ask("a", 1, "k"); turn.Come || turn.Again != 0 {

@@ -63,19 +63,23 @@ func (q *Queue) gathering(s *space, now time.Time) time.Duration {
 	return left
 }
 
-// company is who of a namespace shares a place with the first one, that one included, in order.
+// company is who of a namespace shares a place with the first one, that one included, in order. Whose image would be one
+// too many stays where it is, and becomes the first one in time.
 func (q *Queue) company(s *space, first *waiter) []*waiter {
 	company := []*waiter{first}
 	if first.Kind == "" {
 		return company
 	}
+	images := map[string]bool{first.Image: true}
 	for _, w := range s.waiting {
 		if len(company) == q.limits.Share {
 			break
 		}
-		if w != first && w.Kind == first.Kind {
-			company = append(company, w)
+		if w == first || w.Kind != first.Kind || !images[w.Image] && len(images) == q.limits.Images {
+			continue
 		}
+		images[w.Image] = true
+		company = append(company, w)
 	}
 	return company
 }
