@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"time"
 
@@ -53,6 +54,10 @@ func runCommand(ctx context.Context, getenv func(string) string, report func(con
 func run(ctx context.Context, c config, report func(contract.Report)) *failure {
 	client := newClient(c)
 	defer client.CloseIdleConnections()
+	return try(ctx, client, c, report)
+}
+
+func try(ctx context.Context, client *http.Client, c config, report func(contract.Report)) *failure {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		f := send(ctx, client, c)
 		if f == nil || !f.retry {

@@ -4,6 +4,7 @@
 package unpack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -37,6 +38,9 @@ func (w *work) unpack(ctx context.Context) (time.Duration, error) {
 			return at.Sub(w.now), nil
 		}
 		failures = u.Failures
+	}
+	if goOn, after, err := w.place(ctx); !goOn || err != nil {
+		return after, err
 	}
 	if err := w.begin(ctx, failures, next); err != nil {
 		return 0, err
@@ -90,7 +94,7 @@ func (w *work) begin(ctx context.Context, failures int32, t task) error {
 		}
 	}
 	if mode != v1alpha1.UnpackModeDirect {
-		u.PodName = pod.Name(w.bundle.Name, u.Nonce)
+		u.PodName = cmp.Or(w.podName, pod.Name(w.bundle.Name, u.Nonce))
 	}
 	w.notes.begin(u.Nonce, w.now)
 	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
@@ -143,6 +147,9 @@ func (w *work) proceed(ctx context.Context) (time.Duration, error) {
 
 // overdue ends an attempt at its deadline, with what it has been waiting for as the reason.
 func (w *work) overdue(ctx context.Context) (time.Duration, error) {
+	if w.shares() {
+		return w.apart(ctx, false)
+	}
 	u := w.bundle.Status.Unpack
 	late := fmt.Sprintf("not done within the %s that the class allows", pod.Timeout(w.class))
 	if u.Reason != "" {

@@ -33,6 +33,10 @@ type work struct {
 	now   time.Time
 	// looking is set while a look for what the reference names goes on, or waits for its turn.
 	looking bool
+	// podName is that of the shared pod that the next attempt is for, or empty.
+	podName string
+	// waits means that the bundle is in the queue.
+	waits bool
 }
 
 // reconcile does what there is to do for a bundle now, and returns after which time
@@ -45,6 +49,7 @@ func (t *term) reconcile(ctx context.Context, name cache.ObjectName) (time.Durat
 	if err != nil || b.DeletionTimestamp != nil {
 		t.direct.stop(name, "")
 		t.looks.end(name)
+		t.free(name)
 		return 0, t.sweep(ctx, name, nil)
 	}
 	w := &work{term: t, name: name, bundle: b, now: time.Now()}
@@ -57,6 +62,9 @@ func (t *term) reconcile(ctx context.Context, name cache.ObjectName) (time.Durat
 	t.direct.stop(name, keep)
 	if !w.looking {
 		t.looks.end(name)
+	}
+	if err == nil {
+		w.keepPlace()
 	}
 	if sweepErr := t.sweep(ctx, name, w.bundle); err == nil {
 		err = sweepErr

@@ -28,6 +28,9 @@ const quietAfter = 15 * time.Second
 
 // proceedPod sees to it that the attempt has its pod, and judges it.
 func (w *work) proceedPod(ctx context.Context) (time.Duration, error) {
+	if w.shares() {
+		return w.proceedShared(ctx)
+	}
 	u := w.bundle.Status.Unpack
 	if u.PodUID == "" {
 		return w.createPod(ctx)
@@ -239,7 +242,7 @@ func (t *term) sweep(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bun
 		if !ok || p.DeletionTimestamp != nil {
 			continue
 		}
-		made, err := pod.Made(t.Key, p)
+		made, err := pod.MadeFor(t.Key, p)
 		if err != nil {
 			continue // not ours to delete
 		}
@@ -254,26 +257,46 @@ func (t *term) sweep(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bun
 	return errors.Join(failures...)
 }
 
-// superfluous tells whether an attempt is not the one that runs. An attempt that has
+// superfluous tells whether none of the attempts that a pod was made for is one that runs. An attempt that has
 // ended never runs again; about any other the cache may be behind, so the server is asked.
-func (t *term) superfluous(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bundle, made pod.Attempt) (bool, error) {
-	if made.Number == pod.LookNumber {
-		return t.lookIsOver(ctx, name, b, made)
+func (t *term) superfluous(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bundle, made []pod.Owned) (bool, error) {
+	if len(made) == 1 && made[0].Attempt.Number == pod.LookNumber {
+		return t.lookIsOver(ctx, name, b, made[0].Attempt)
 	}
-	runs := func(b *v1alpha1.Bundle) bool {
-		return b.DeletionTimestamp == nil && pod.AttemptOf(b) == made && open(b.Status.Unpack)
+	var unsure []pod.Owned
+	for _, m := range made {
+		known := b
+		if m.Name != name.Name {
+			// No bundle in the cache is as good as none that is known: the server is asked.
+			known, _ = t.bundles.Bundles(name.Namespace).Get(m.Name)
+		}
+		switch {
+		case known == nil:
+			unsure = append(unsure, m)
+		case runs(known, m.Attempt):
+			return false, nil
+		case pod.AttemptOf(known) != m.Attempt && !pod.AttemptOf(known).After(m.Attempt):
+			unsure = append(unsure, m)
+		}
 	}
-	if b != nil && pod.AttemptOf(b) == made {
-		return !runs(b), nil
+	for _, m := range unsure {
+		live, err := t.Bundles.RukpakV1alpha1().Bundles(name.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if runs(live, m.Attempt) {
+			return false, nil
+		}
 	}
-	live, err := t.Bundles.RukpakV1alpha1().Bundles(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return !runs(live), nil
+	return true, nil
+}
+
+// runs tells whether an attempt is the one that a bundle has running.
+func runs(b *v1alpha1.Bundle, attempt pod.Attempt) bool {
+	return b.DeletionTimestamp == nil && pod.AttemptOf(b) == attempt && open(b.Status.Unpack)
 }
 
 func (t *term) deletePod(ctx context.Context, namespace, name string, uid types.UID) error {

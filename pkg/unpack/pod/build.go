@@ -106,16 +106,11 @@ func (b *builder) metadata() metav1.ObjectMeta {
 	maps.Copy(annotations, noInjectionAnnotations())
 	annotations[v1alpha1.AnnotationAttempt] = AttemptOf(b.Bundle).Proof(b.Key)
 	return metav1.ObjectMeta{
-		Namespace:   b.Bundle.Namespace,
-		Name:        b.attempt.PodName,
-		Labels:      labels,
-		Annotations: annotations,
-		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: v1alpha1.SchemeGroupVersion.String(),
-			Kind:       "Bundle",
-			Name:       b.Bundle.Name,
-			UID:        b.Bundle.UID,
-		}},
+		Namespace:       b.Bundle.Namespace,
+		Name:            b.attempt.PodName,
+		Labels:          labels,
+		Annotations:     annotations,
+		OwnerReferences: []metav1.OwnerReference{owner(b.Bundle)},
 	}
 }
 

@@ -21,6 +21,8 @@ const (
 	ReasonRegistryUnreachable = "RegistryUnreachable"
 	// ReasonImagePullFailed means that the image could not be pulled for another reason.
 	ReasonImagePullFailed = "ImagePullFailed"
+	// ReasonImagePullThrottled means that the node pulls no more images for the moment. It is no failure.
+	ReasonImagePullThrottled = "ImagePullThrottled"
 	// ReasonImageVolumeUnsupported means that the image cannot be mounted as a volume: the
 	// cluster has no image volumes, or it is no image of files.
 	ReasonImageVolumeUnsupported = "ImageVolumeUnsupported"

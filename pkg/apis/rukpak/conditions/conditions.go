@@ -17,6 +17,8 @@ import (
 const (
 	// ReasonPending means that no attempt has been made for this generation.
 	ReasonPending = "Pending"
+	// ReasonQueued means that the bundle waits for its turn to be unpacked.
+	ReasonQueued = "Queued"
 	// ReasonUnpacking means that an attempt is running.
 	ReasonUnpacking = "Unpacking"
 	// ReasonWaitingForUpload means that a client has yet to write the content.
@@ -123,7 +125,7 @@ func Phase(conditions []metav1.Condition) v1alpha1.BundlePhase {
 		return v1alpha1.BundleUnpacked
 	}
 	switch unpacked.Reason {
-	case ReasonPending, ReasonWaitingForUpload, ReasonWaitingForProvisioner, ReasonClassMissing, ReasonSuspended, ReasonStorageFull:
+	case ReasonPending, ReasonQueued, ReasonWaitingForUpload, ReasonWaitingForProvisioner, ReasonClassMissing, ReasonSuspended, ReasonStorageFull:
 		return v1alpha1.BundlePending
 	}
 	return v1alpha1.BundleUnpacking
