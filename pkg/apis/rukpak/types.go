@@ -65,7 +65,16 @@ type UnpackPodTemplate struct {
 	RuntimeClassName  *string
 	Resources         *ResourceRequirements
 	RunAsUser         *int64
+	UserFrom          UserSource
 }
+
+// UserSource says who chooses the user ID of unpack pods.
+type UserSource string
+
+const (
+	UserFromClass   UserSource = "Class"
+	UserFromCluster UserSource = "Cluster"
+)
 
 // LocalObjectReference names an object in the namespace of the one that refers to it.
 type LocalObjectReference struct {
@@ -143,6 +152,7 @@ type ImageSource struct {
 	Reference  string
 	PullPolicy corev1.PullPolicy
 	Path       string
+	Platform   string
 }
 
 // UploadSource is content that a client writes to the subresource "content".
@@ -191,6 +201,7 @@ type ResolvedSource struct {
 // ResolvedImage is the image that content was taken from.
 type ResolvedImage struct {
 	Reference string
+	Platform  string
 }
 
 // ResolvedUpload says who wrote the content.
@@ -218,6 +229,7 @@ type UnpackStatus struct {
 	Attempt              int32
 	Nonce                string
 	Mode                 UnpackMode
+	Platform             string
 	PodName              string
 	PodUID               types.UID
 	ResolvedReference    string

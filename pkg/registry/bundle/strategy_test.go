@@ -140,6 +140,7 @@ func TestUpdateOfTheSpec(t *testing.T) {
 		"pull policy":     {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.PullPolicy = "Never" }, want: current},
 		"reference":       {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Reference = "registry.example/other@" + digestB }, want: begun},
 		"path":            {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Path = "/manifests" }, want: begun},
+		"platform":        {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Platform = "linux/arm64" }, want: begun},
 		"source type":     {change: func(b *rukpak.Bundle) { b.Spec = uploadBundle("").Spec }, want: begun},
 		"pull secrets of one that was not unpacked": {
 			old: func(b *rukpak.Bundle) {

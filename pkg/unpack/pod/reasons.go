@@ -21,6 +21,9 @@ const (
 	ReasonRegistryUnreachable = "RegistryUnreachable"
 	// ReasonImagePullFailed means that the image could not be pulled for another reason.
 	ReasonImagePullFailed = "ImagePullFailed"
+	// ReasonPlatformNotSupported means that the registry has the image, but not for the
+	// platform of the node.
+	ReasonPlatformNotSupported = "PlatformNotSupported"
 	// ReasonImageVolumeUnsupported means that the image cannot be mounted as a volume: the
 	// cluster has no image volumes, or it is no image of files.
 	ReasonImageVolumeUnsupported = "ImageVolumeUnsupported"

@@ -15,6 +15,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/platform"
 )
 
 // maxPathLength bounds the path inside an image, in bytes: PATH_MAX of Linux.
@@ -97,6 +98,11 @@ func imageSource(s *rukpak.ImageSource, at *field.Path) field.ErrorList {
 		errs = append(errs, field.TooLong(at.Child("path"), p, maxPathLength))
 	case strings.ContainsRune(p, 0):
 		errs = append(errs, field.Invalid(at.Child("path"), p, "must not contain a NUL"))
+	}
+	if s.Platform != "" {
+		if _, err := platform.Parse(s.Platform); err != nil {
+			errs = append(errs, field.Invalid(at.Child("platform"), s.Platform, err.Error()))
+		}
 	}
 	return errs
 }

@@ -331,6 +331,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: path
       type:
         scalar: string
+    - name: platform
+      type:
+        scalar: string
     - name: pullPolicy
       type:
         scalar: string
@@ -382,6 +385,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.ResolvedImage
   map:
     fields:
+    - name: platform
+      type:
+        scalar: string
     - name: reference
       type:
         scalar: string
@@ -479,6 +485,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.Toleration
           elementRelationship: atomic
+    - name: userFrom
+      type:
+        scalar: string
 - name: io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.UnpackPolicy
   map:
     fields:
@@ -534,6 +543,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: nonce
+      type:
+        scalar: string
+    - name: platform
       type:
         scalar: string
     - name: podName

@@ -249,7 +249,7 @@ func (r *REST) resolve(ctx context.Context, b *rukpak.Bundle, g *grant) (*rukpak
 	if err != nil {
 		return nil, err
 	}
-	return &rukpak.ResolvedSource{Type: rukpak.SourceTypeImage, Image: &rukpak.ResolvedImage{Reference: reference}}, nil
+	return &rukpak.ResolvedSource{Type: rukpak.SourceTypeImage, Image: &rukpak.ResolvedImage{Reference: reference, Platform: b.Status.Unpack.Platform}}, nil
 }
 
 func wantedDigest(b *rukpak.Bundle) string {
