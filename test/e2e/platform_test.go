@@ -89,7 +89,7 @@ func TestPlatform(t *testing.T) {
 		{name: "variant", class: class, reference: index, platform: "linux/" + own + "/v9", status: metav1.ConditionFalse, reason: unpack.ReasonPlatformNotAllowed, words: []string{"variant", "digest"}},
 		// An image that is named by its own digest is what it is, whatever it runs on.
 		{name: "others-by-digest", class: class, reference: images[other], which: other},
-		{name: "not-in-the-index", class: class, reference: othersAlone, status: metav1.ConditionUnknown, reason: reasonNotInTheIndex, words: []string{"no match for platform"}},
+		{name: "not-in-the-index", class: "raw", reference: othersAlone, status: metav1.ConditionUnknown, reason: reasonNotInTheIndex, words: []string{"no match for platform"}},
 	} {
 		s.bundle(c.name, c.class, c.reference, withPlatform(c.platform))
 		t.Run(c.name, func(t *testing.T) {
