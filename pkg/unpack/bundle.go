@@ -83,7 +83,7 @@ func (w *work) unpacked() bool {
 // lost tells whether there was content whose bytes are gone.
 func (w *work) lost() bool {
 	c := meta.FindStatusCondition(w.bundle.Status.Conditions, v1alpha1.ConditionContentAvailable)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == conditions.ReasonContentLost
+	return w.bundle.Status.Content != nil && c != nil && c.Status == metav1.ConditionFalse && c.Reason == conditions.ReasonContentLost
 }
 
 // retryAsked tells whether the annotation rukpak.io/retry has a value that has not been handled.
@@ -115,6 +115,8 @@ func (w *work) hold(ctx context.Context) (*hold, error) {
 		return &hold{conditions.ReasonWaitingForProvisioner, fmt.Sprintf("provisioner %q has yet to act", class.Provisioner)}, nil
 	case w.bundle.Spec.Suspend:
 		return &hold{conditions.ReasonSuspended, "spec.suspend is set"}, nil
+	case w.bundle.Spec.Source.Type == v1alpha1.SourceTypeUpload && w.lost() && w.bundle.Status.Content.Generation == w.bundle.Generation:
+		return &hold{conditions.ReasonContentLost, "the stored bytes of " + w.bundle.Status.Content.Digest + " are gone: write the content to the subresource content again"}, nil
 	case w.bundle.Spec.Source.Type == v1alpha1.SourceTypeUpload:
 		return &hold{conditions.ReasonWaitingForUpload, "the content has yet to be written to the subresource content"}, nil
 	case w.bundle.Spec.Source.Image == nil:
@@ -166,7 +168,11 @@ func (w *work) rest(ctx context.Context, h hold) error {
 		if w.unpacked() || foreign && !ours(s.Conditions) {
 			return
 		}
-		conditions.SetProgress(&s.Conditions, w.bundle.Generation, metav1.ConditionUnknown, h.reason, h.message)
+		status := metav1.ConditionUnknown
+		if h.reason == conditions.ReasonContentLost {
+			status = metav1.ConditionFalse // nothing happens by itself
+		}
+		conditions.SetProgress(&s.Conditions, w.bundle.Generation, status, h.reason, h.message)
 		conditions.SetStalled(&s.Conditions, w.bundle.Generation, false, conditions.ReasonProgressing, "")
 	})
 }

@@ -261,9 +261,6 @@ func (o *Options) Validate() error {
 	}
 	errs = append(errs, o.Scrub.validate()...)
 	errs = append(errs, o.Space.validate()...)
-	if o.AcceptDataLoss != "" && !acceptToken.MatchString(o.AcceptDataLoss) {
-		errs = append(errs, fmt.Errorf("--accept-data-loss: %q is not a token that a refusal names", o.AcceptDataLoss))
-	}
 	errs = append(errs, o.Transfers.validate()...)
 	stores, err := parseStores(o.Stores, o.DataDir)
 	if err != nil {

@@ -59,6 +59,7 @@ func TestValidate(t *testing.T) {
 		"a port that cannot be":          {arguments: []string{image, "--secure-port=70000"}, want: []string{"--secure-port"}},
 		"everything at once":             {arguments: []string{"--unpack-workers=-1", "--content-gc-grace=0s"}, want: []string{"--unpack-image", "--unpack-workers: -1", "--content-gc-grace"}},
 		"an external etcd, half named":   {arguments: []string{image, "--etcd-servers=https://etcd:2379", "--storage-backend=paper"}, want: []string{"--storage-backend"}},
+		"no image":                       {want: []string{"--unpack-image"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parse(t, test.arguments...)
@@ -82,8 +83,6 @@ func TestComplete(t *testing.T) {
 		direct    bool
 		cluster   bool
 	}{
-		"in a cluster":                 {arguments: []string{}, port: 10250, address: net.IPv4zero, cluster: true},
-		"standalone":                   {arguments: []string{"--standalone"}, port: 6444, address: net.IPv4(127, 0, 0, 1), direct: true},
 		"standalone, on another port":  {arguments: []string{"--standalone", "--secure-port=7000"}, port: 7000, address: net.IPv4(127, 0, 0, 1), direct: true},
 		"standalone, for everybody":    {arguments: []string{"--standalone", "--bind-address=0.0.0.0"}, port: 6444, address: net.IPv4zero, direct: true},
 		"in a cluster, direct allowed": {arguments: []string{"--allow-direct"}, port: 10250, address: net.IPv4zero, direct: true, cluster: true},
