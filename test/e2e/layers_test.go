@@ -38,8 +38,9 @@ func symlink(name, target string) entry {
 	return made(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, "", nil)
 }
 
-func hardlink(name, target string) entry {
-	return made(tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target, Mode: 0o644}, "", nil)
+// hardlink has a mode of its own in the archive, as tar writes it: that of its target.
+func hardlink(name, target string, mode int64) entry {
+	return made(tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target, Mode: mode}, "", nil)
 }
 
 func special(kind byte, name string) entry {
