@@ -71,11 +71,16 @@ func (w *work) begin(ctx context.Context, failures int32, t task) error {
 	if err != nil {
 		return err
 	}
+	target, unsupported := w.platform(mode)
+	if refused == nil {
+		refused = unsupported
+	}
 	u := &v1alpha1.UnpackStatus{
 		Generation:           w.bundle.Generation,
 		Attempt:              1,
 		Nonce:                pod.NewNonce(),
 		Mode:                 mode,
+		Platform:             target.String(),
 		ClassUID:             w.class.UID,
 		ClassResourceVersion: w.class.ResourceVersion,
 		ClassGeneration:      w.class.Generation,

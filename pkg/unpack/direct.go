@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/source/image"
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/unpack/contract"
@@ -79,6 +80,8 @@ func (w *work) startPull(ctx context.Context, left time.Duration) {
 		term: w.term, name: w.name, nonce: p.nonce, reference: w.reference(),
 		path: w.bundle.Spec.Source.Image.Path, limits: pod.Limits(w.class),
 	}
+	// It was checked when the attempt was begun; one that an earlier version began has none.
+	job.platform, _ = platform.Parse(w.bundle.Status.Unpack.Platform)
 	w.direct.start(w.name, p, func() {
 		defer cancel()
 		p.verdict = job.guarded(ctx)
@@ -136,6 +139,7 @@ type pullJob struct {
 	name            cache.ObjectName
 	nonce           string
 	reference, path string
+	platform        platform.Platform
 	limits          tarball.Limits
 }
 
@@ -208,7 +212,7 @@ func (j *pullJob) send(ctx context.Context, resolved string) error {
 			content.CloseWithError(err)
 			packed <- err
 		}()
-		_, err = j.Direct.Pack(ctx, resolved, j.path, content, j.limits, j.Scratch)
+		_, err = j.Direct.Pack(ctx, resolved, j.platform, j.path, content, j.limits, j.Scratch)
 	}()
 	// All layers are fetched before the first byte comes, and meanwhile the server would wait in vain.
 	first := bufio.NewReader(body)
@@ -254,7 +258,9 @@ func directReason(err error) string {
 		{image.ErrUnauthorized, pod.ReasonImagePullUnauthorized},
 		{image.ErrUnreachable, pod.ReasonRegistryUnreachable},
 		{image.ErrTooManyRequests, pod.ReasonRegistryUnreachable},
+		{image.ErrPlatform, pod.ReasonPlatformNotSupported},
 		{image.ErrInvalidImage, pod.ReasonImagePullFailed},
+		{image.ErrAccess, contract.ReasonInvalidConfiguration},
 		{context.DeadlineExceeded, pod.ReasonDeadlineExceeded},
 	} {
 		if errors.Is(err, known.err) {

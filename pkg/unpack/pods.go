@@ -162,7 +162,7 @@ func (w *work) judge(ctx context.Context, p *corev1.Pod) (time.Duration, error) 
 	case o.State == pod.Waiting && o.Reason == "":
 		return w.quiet(ctx, p)
 	default:
-		return 0, w.say(ctx, o.Reason, o.Message)
+		return 0, w.say(ctx, o.Reason, withPlatform(o, w.bundle.Status.Unpack))
 	}
 }
 

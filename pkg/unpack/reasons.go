@@ -13,6 +13,9 @@ const (
 	ReasonPullPolicyNotAllowed = "PullPolicyNotAllowed"
 	// ReasonPathNotSupported means that the mode cannot read that path of an image.
 	ReasonPathNotSupported = "PathNotSupported"
+	// ReasonPlatformNotAllowed means that the class, or its mode, cannot give the platform
+	// that the bundle asks for.
+	ReasonPlatformNotAllowed = "PlatformNotAllowed"
 	// ReasonServerNotReady means that the server does not know its own address yet.
 	ReasonServerNotReady = "ServerNotReady"
 	// ReasonPodCreationFailed means that the cluster did not create the pod, for the

@@ -123,7 +123,8 @@ func sameContent(a, b *rukpak.BundleSpec, digest string) bool {
 		return false
 	}
 	if a.Source.Image != nil && b.Source.Image != nil {
-		return a.Source.Image.Reference == b.Source.Image.Reference && a.Source.Image.Path == b.Source.Image.Path
+		return a.Source.Image.Reference == b.Source.Image.Reference && a.Source.Image.Path == b.Source.Image.Path &&
+			a.Source.Image.Platform == b.Source.Image.Platform
 	}
 	if a.Source.Upload != nil && b.Source.Upload != nil {
 		return a.Source.Upload.Digest == "" || a.Source.Upload.Digest == digest

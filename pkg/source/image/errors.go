@@ -5,6 +5,7 @@ package image
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,9 +20,10 @@ var (
 	ErrInvalidReference = errors.New("invalid image reference")
 	// ErrNotFound says that the registry knows no such image or layer.
 	ErrNotFound = errors.New("image not found")
-	// ErrUnauthorized says that the registry gives the image to nobody without
-	// credentials. Several registries say so of images that do not exist, too.
-	ErrUnauthorized = errors.New("image does not exist or needs credentials, which are never used here")
+	// ErrUnauthorized says that the registry does not give the image to whoever has the
+	// credentials that there are, if any. Several registries say so of images that do not
+	// exist, too.
+	ErrUnauthorized = errors.New("image does not exist or needs other credentials")
 	// ErrTooManyRequests says that the registry limits the rate of requests.
 	ErrTooManyRequests = errors.New("registry allows no more requests for now")
 	// ErrUnreachable says that the registry cannot be reached, breaks off, or
@@ -30,11 +32,17 @@ var (
 	// ErrInvalidImage says that what the registry sent is not what its digest
 	// says, is broken, or is of a kind that this package does not know.
 	ErrInvalidImage = errors.New("invalid image")
+	// ErrPlatform is the ErrInvalidImage that an index holds images, but none for
+	// this platform.
+	ErrPlatform = fmt.Errorf("%w: not for this platform", ErrInvalidImage)
+	// ErrAccess says that a file of an Access cannot be used.
+	ErrAccess = errors.New("configuration of registries")
 )
 
 var (
-	errPlainHTTP = errors.New("plain http is spoken with loopback registries only")
-	errStalled   = errors.New("no byte arrived for too long")
+	errPlainHTTP        = errors.New("plain http is spoken with registries on loopback, and those that are named for it, only")
+	errForbiddenAddress = errors.New("no connection is made to such an address on behalf of a registry")
+	errStalled          = errors.New("no byte arrived for too long")
 )
 
 // invalid makes an ErrInvalidImage.
@@ -53,13 +61,17 @@ func describe(ctx context.Context, reference string, err error) error {
 
 // classify gives an error of a request to a registry its kind.
 func classify(err error) error {
-	if errors.Is(err, ErrInvalidImage) {
+	if errors.Is(err, ErrInvalidImage) || errors.Is(err, ErrAccess) {
 		return err
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return invalid("the registry's answer is too large: %w", err)
 	}
 	kind := ErrUnreachable
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		// On loopback plain HTTP has been tried after that, and what was answered to it says nothing.
+		return fmt.Errorf("%w: %w", kind, err)
+	}
 	if answer, ok := errors.AsType[*transport.Error](err); ok {
 		switch answer.StatusCode {
 		case http.StatusUnauthorized, http.StatusForbidden:

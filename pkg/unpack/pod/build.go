@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/unpack/contract"
 )
 
@@ -120,7 +121,11 @@ func (b *builder) spec() corev1.PodSpec {
 	if nodeSelector == nil {
 		nodeSelector = map[string]string{}
 	}
-	nodeSelector[corev1.LabelOSStable] = "linux"
+	nodeSelector[corev1.LabelOSStable] = platform.Linux
+	// The node takes the image of its own architecture.
+	if p, err := platform.Parse(b.attempt.Platform); err == nil {
+		nodeSelector[corev1.LabelArchStable] = p.Architecture
+	}
 	return corev1.PodSpec{
 		RestartPolicy:                 corev1.RestartPolicyNever,
 		ActiveDeadlineSeconds:         ptr.To(int64(Timeout(b.Class).Seconds())),

@@ -23,6 +23,9 @@ const (
 	ReasonImagePullFailed = "ImagePullFailed"
 	// ReasonImagePullThrottled means that the node pulls no more images for the moment. It is no failure.
 	ReasonImagePullThrottled = "ImagePullThrottled"
+	// ReasonPlatformNotSupported means that the registry has the image, but not for the
+	// platform of the node.
+	ReasonPlatformNotSupported = "PlatformNotSupported"
 	// ReasonImageVolumeUnsupported means that the image cannot be mounted as a volume: the
 	// cluster has no image volumes, or it is no image of files.
 	ReasonImageVolumeUnsupported = "ImageVolumeUnsupported"

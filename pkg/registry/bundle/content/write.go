@@ -252,7 +252,7 @@ func (r *REST) resolve(ctx context.Context, b *rukpak.Bundle, g *grant) (*rukpak
 	if err != nil {
 		return nil, err
 	}
-	image := &rukpak.ResolvedImage{Reference: reference}
+	image := &rukpak.ResolvedImage{Reference: reference, Platform: b.Status.Unpack.Platform}
 	if reference == "" {
 		image.Message = "the node has not said which image it took"
 	}
