@@ -32,6 +32,12 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	})
 
+	podsInFlight = metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           "rukpak_unpack_pods_in_flight",
+		Help:           "Unpack pods that exist, as the replica sees it that unpacks.",
+		StabilityLevel: metrics.ALPHA,
+	})
+
 	panics = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "rukpak_unpack_panics_total",
 		Help:           "Panics over a bundle or an image that were caught.",
@@ -43,5 +49,5 @@ var (
 
 // registerMetrics adds the metrics to those that the server serves.
 func registerMetrics() {
-	register.Do(func() { legacyregistry.MustRegister(attempts, attemptSeconds, inFlight, panics) })
+	register.Do(func() { legacyregistry.MustRegister(attempts, attemptSeconds, inFlight, podsInFlight, panics) })
 }

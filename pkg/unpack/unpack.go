@@ -18,6 +18,8 @@ import (
 	"io"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"k8s.io/client-go/kubernetes"
 
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
@@ -70,6 +72,8 @@ type Config struct {
 	// Room returns why a content store takes no new content, nil if it takes some. It is asked
 	// before an attempt is begun. Without it every store takes some.
 	Room func(ctx context.Context, store string) error
+	// Tracer records attempts of bundles whose creation was traced. Without it none are.
+	Tracer trace.Tracer
 	// Workers is how many bundles are worked on at once. 4 by default.
 	Workers int
 	// Backoff's zero fields take their defaults.
@@ -112,6 +116,9 @@ func New(config Config) (*Reconciler, error) {
 		if *d.value <= 0 {
 			*d.value = d.byDefault
 		}
+	}
+	if config.Tracer == nil {
+		config.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	registerMetrics()
 	return &Reconciler{config: config, put: putThrough(config.Bundles)}, nil

@@ -35,6 +35,8 @@ const (
 	EnvBytes = "RUKPAK_LIMIT_BYTES"
 	// EnvFiles bounds the entries that are not directories.
 	EnvFiles = "RUKPAK_LIMIT_FILES"
+	// EnvTraceParent is the span that the upload belongs to, as W3C Trace Context writes it; empty for none.
+	EnvTraceParent = "RUKPAK_TRACEPARENT"
 	// EnvTimeout bounds the whole run, as time.ParseDuration reads it.
 	EnvTimeout = "RUKPAK_TIMEOUT"
 )
@@ -48,6 +50,10 @@ const (
 	// CommandExit ends at once, with success.
 	CommandExit = "exit"
 )
+
+// TrailerWalk is the trailer field of a PUT that says how long the program has read and packed, as
+// time.ParseDuration reads it. The time that it waited for the server to take the bytes is none of it.
+const TrailerWalk = "Rukpak-Walk"
 
 // Program is where the program stands in the server's own image.
 const Program = "/rukpak-unpack"
