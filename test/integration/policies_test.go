@@ -103,11 +103,9 @@ func TestServerMakesNoOtherPods(t *testing.T) {
 			p.Spec.Containers[0].Env = append(p.Spec.Containers[0].Env, corev1.EnvVar{Name: "X", ValueFrom: &corev1.EnvVarSource{
 				SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "x"}, Key: "x"}}})
 		}, "literal values"},
-		"root":       {"", func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsNonRoot = nil }, "other than root"},
-		"no seccomp": {"", func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = nil }, "seccomp"},
-		"privileged": {"", func(p *corev1.Pod) {
-			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
-		}, "restricted"},
+		"root":            {"", func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsNonRoot = nil }, "other than root"},
+		"no seccomp":      {"", func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = nil }, "seccomp"},
+		"more privileges": {"", func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = ptr.To(true) }, "restricted"},
 		"a capability": {"", func(p *corev1.Pod) {
 			p.Spec.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
 		}, "restricted"},
@@ -117,7 +115,9 @@ func TestServerMakesNoOtherPods(t *testing.T) {
 		"another image":        {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "registry.invalid/rukpak-apiserver:latest" }, "own program"},
 		"an image named alike": {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "rukpak-apiserver-x:latest" }, "own program"},
 		"another container": {"", func(p *corev1.Pod) {
-			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "x", Image: "x"})
+			c := p.Spec.Containers[0].DeepCopy()
+			c.Name, c.Image = "x", "x"
+			p.Spec.Containers = append(p.Spec.Containers, *c)
 		}, "own program"},
 		"a lifecycle hook": {"", func(p *corev1.Pod) {
 			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}}}

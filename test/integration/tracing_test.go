@@ -149,9 +149,19 @@ func TestOneTraceFromTheBundleToTheCommit(t *testing.T) {
 	runProgram(t, p, token, map[string]string{"file": "content"})
 	letGo(t, p)
 
+	// The request has parts of its own, and the attempt belongs to that which stored the bundle.
+	eventually(t, "span attempt", func() string {
+		request, first := shared.traces.find(trace, "POST /apis/rukpak.io/v1alpha1/namespaces/{:namespace}/bundles"), shared.traces.find(trace, "attempt")
+		if request == nil || first == nil {
+			return fmt.Sprintf("request: %t, attempt: %t", request != nil, first != nil)
+		}
+		if got := fmt.Sprintf("00-%s-%x-01", trace, first.GetParentSpanId()); got != made.Annotations[v1alpha1.AnnotationTraceParent] {
+			return "it belongs to " + got
+		}
+		return ""
+	})
 	chain := map[string]string{ // each span, and the one that it belongs to
-		"attempt": "POST /apis/rukpak.io/v1alpha1/namespaces/{:namespace}/bundles", "pod": "attempt",
-		"scheduling": "pod", "pull": "pod", "walk": "pod", "upload": "pod", "commit": "pod",
+		"pod": "attempt", "scheduling": "pod", "pull": "pod", "walk": "pod", "upload": "pod", "commit": "pod",
 	}
 	for name, parent := range chain {
 		eventually(t, "span "+name, func() string {
