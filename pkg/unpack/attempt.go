@@ -102,7 +102,7 @@ func (w *work) begin(ctx context.Context, failures int32, t task) error {
 		u.PodName = cmp.Or(w.podName, pod.Name(w.bundle.Name, u.Nonce))
 	}
 	w.notes.begin(u.Nonce, w.now)
-	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
+	err = w.save(ctx, func(s *v1alpha1.BundleStatus) {
 		s.Unpack = u
 		if w.retryAsked() {
 			s.LastHandledRetry = w.bundle.Annotations[v1alpha1.AnnotationRetry]
@@ -122,6 +122,13 @@ func (w *work) begin(ctx context.Context, failures int32, t task) error {
 		conditions.SetProgress(&s.Conditions, u.Generation, metav1.ConditionUnknown, conditions.ReasonUnpacking, message)
 		conditions.SetStalled(&s.Conditions, u.Generation, false, conditions.ReasonProgressing, "")
 	})
+	switch {
+	case err != nil:
+		w.notes.drop(u.Nonce)
+	case open(w.bundle.Status.Unpack):
+		w.traces.begin(ctx, w.bundle)
+	}
+	return err
 }
 
 func running(u *v1alpha1.UnpackStatus) string {

@@ -24,6 +24,7 @@ import (
 	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/source/image"
 	"rukpak.io/apiserver/pkg/tarball"
+	"rukpak.io/apiserver/pkg/traceparent"
 	"rukpak.io/apiserver/pkg/unpack/contract"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 )
@@ -74,7 +75,7 @@ func (w *work) proceedDirect(ctx context.Context, left time.Duration) (time.Dura
 
 // startPull runs a pull until it is done, its attempt is over, or the term is.
 func (w *work) startPull(ctx context.Context, left time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, left)
+	ctx, cancel := context.WithTimeout(w.traces.within(ctx, w.bundle), left)
 	p := &pull{nonce: w.bundle.Status.Unpack.Nonce, cancel: cancel, done: make(chan struct{})}
 	job := &pullJob{
 		term: w.term, name: w.name, nonce: p.nonce, reference: w.reference(),
@@ -237,7 +238,11 @@ func isAnswer(err error) bool {
 // putThrough sends content with the client for bundles.
 func putThrough(bundles versioned.Interface) func(ctx context.Context, namespace, name, nonce string, body io.Reader) error {
 	return func(ctx context.Context, namespace, name, nonce string, body io.Reader) error {
-		return bundles.RukpakV1alpha1().RESTClient().Put().
+		req := bundles.RukpakV1alpha1().RESTClient().Put()
+		if parent := traceparent.Of(ctx); parent != "" {
+			req.SetHeader(traceparent.Header, parent)
+		}
+		return req.
 			Namespace(namespace).Resource("bundles").Name(name).SubResource("content").
 			Param("attempt", nonce).
 			SetHeader("Content-Type", tarball.MediaType).

@@ -74,6 +74,7 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return w.putOff(ctx, ReasonPodCreationFailed, err)
 	}
+	span := w.traces.beginPod(ctx, w.bundle)
 	p, err := w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, pod.Build(pod.Params{
 		Bundle:    w.bundle,
 		Class:     w.class,
@@ -82,8 +83,10 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 		Endpoint:  endpoint,
 		Key:       w.Key,
 
+		TraceParent:    span.parent(),
 		AccountSecrets: secrets,
 	}), metav1.CreateOptions{})
+	span.created(p, err)
 	if apierrors.IsAlreadyExists(err) {
 		return w.adopt(ctx)
 	}

@@ -18,6 +18,8 @@ import (
 	"io"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"k8s.io/client-go/kubernetes"
 
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
@@ -81,6 +83,8 @@ type Config struct {
 	// gather for 200 ms. A kubelet pulls ten images in a row, and five in a second; what is beyond that has to be
 	// tried again, with all images of the pod.
 	Limits queue.Limits
+	// Tracer records attempts of bundles whose creation was traced. Without it none are.
+	Tracer trace.Tracer
 	// Workers is how many bundles are worked on at once. 4 by default.
 	Workers int
 	// Backoff's zero fields take their defaults.
@@ -137,6 +141,9 @@ func New(config Config) (*Reconciler, error) {
 	}
 	if config.Platform.IsZero() {
 		config.Platform = platform.Own()
+	}
+	if config.Tracer == nil {
+		config.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	registerMetrics()
 	return &Reconciler{config: config, put: putThrough(config.Bundles)}, nil

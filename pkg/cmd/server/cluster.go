@@ -137,6 +137,7 @@ func (p *process) resolver() func(context.Context, *rukpak.Bundle) (string, erro
 func (p *process) runUnpack(ctx context.Context) error {
 	config := unpack.Config{
 		Room:    p.server.Content.Room,
+		Tracer:  p.tracer(),
 		Bundles: p.loopback, Kube: p.kube, Direct: image.NewWithAccess(p.Direct.access()), AllowDirect: p.Unpack.AllowDirect, Scratch: p.scratch(),
 		Image: p.Unpack.Image, Key: p.certificates.follower.Identity().AttemptKey, Workers: p.Unpack.Workers, Limits: p.Unpack.Limits,
 		Backoff: unpack.Backoff{Base: p.Unpack.BackoffBase, Cap: p.Unpack.BackoffCap, Slow: p.Unpack.BackoffSlow, ImageGrace: p.Unpack.ImageGrace},

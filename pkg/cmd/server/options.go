@@ -24,6 +24,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
 	"rukpak.io/apiserver/pkg/admission"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
 // parse returns the options as the command line sets them, complete.
@@ -144,5 +146,15 @@ func TestVersion(t *testing.T) {
 		if info.GitVersion != set || info.Major != want[0] || info.Minor != want[1] || info.GoVersion == "" || !strings.Contains(info.Platform, "/") {
 			t.Errorf("%s: %+v", set, info)
 		}
+	}
+}
+
+func TestLogsMayBeJSON(t *testing.T) {
+	o, err := parse(t, "--standalone", "--logging-format=json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := logsapi.Validate(o.Logs, utilfeature.DefaultFeatureGate, nil); len(errs) > 0 {
+		t.Error(errs.ToAggregate())
 	}
 }

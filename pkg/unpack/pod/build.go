@@ -35,6 +35,8 @@ type Params struct {
 	Endpoint Endpoint
 	// Key makes the proof.
 	Key []byte
+	// TraceParent is the span that the upload belongs to, empty for none.
+	TraceParent string
 	// AccountSecrets are the pull secrets of the bundle's service account.
 	AccountSecrets []corev1.LocalObjectReference
 }

@@ -157,6 +157,7 @@ func (b *builder) bounds() []corev1.EnvVar {
 		literal(contract.EnvCompressedBytes, strconv.FormatInt(limits.CompressedBytes, 10)),
 		literal(contract.EnvBytes, strconv.FormatInt(limits.Bytes, 10)),
 		literal(contract.EnvFiles, strconv.FormatInt(limits.Files, 10)),
+		literal(contract.EnvTraceParent, b.TraceParent),
 		literal(contract.EnvTimeout, Timeout(b.Class).String()),
 	}
 }

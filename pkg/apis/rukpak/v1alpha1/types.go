@@ -33,6 +33,9 @@ const (
 	AnnotationRefresh = "rukpak.io/refresh"
 	// LabelBundleUID on an unpack pod holds the UID of its Bundle.
 	LabelBundleUID = "rukpak.io/bundle-uid"
+	// AnnotationTraceParent on a Bundle is the span, as W3C Trace Context writes it, of the request that made its
+	// spec what it is. The server sets it, where that request is traced, and takes no value of anybody else.
+	AnnotationTraceParent = "rukpak.io/traceparent"
 	// AnnotationAttempt on an unpack pod holds the proof that the server made it: a
 	// keyed hash over the attempt that the pod serves.
 	AnnotationAttempt = "rukpak.io/attempt"
