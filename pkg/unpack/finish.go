@@ -86,7 +86,7 @@ func (t *term) podHandler() cache.ResourceEventHandler {
 				delete(known, p.UID)
 				t.podGone(p)
 			}
-		} else if _, err := pod.Made(t.Key, p); err == nil {
+		} else if _, err := pod.MadeFor(t.Key, p); err == nil {
 			known[p.UID] = struct{}{}
 		}
 		podsInFlight.Set(float64(len(known)))
