@@ -114,7 +114,7 @@ verify: ## Fail when anything generated is stale, unformatted, or fails vet or s
 
 .PHONY: image
 image: build ## Build the container image, without Docker, into _output/image
-	hack/image/build.sh $(IMAGE) rukpak-apiserver:latest '["/rukpak-apiserver"]' $(BIN)/rukpak-apiserver $(BIN)/rukpak-unpack
+	hack/image/build.sh $(IMAGE) rukpak-apiserver:latest '["/rukpak-apiserver"]' $(BIN)/rukpak-apiserver $(BIN)/rukpak-unpack $(BIN)/rukpak-fetch
 
 .PHONY: kube-binaries
 kube-binaries: ## Build kube-apiserver, etcd, kubectl and crane into _output/bin
