@@ -33,6 +33,15 @@ template() {
       -e 's/^\( *\)- --shutdown-watch-termination-grace-period=.*/&\n\1{{- with .Values.extraArgs }}\n\1{{- toYaml . | nindent 8 }}\n\1{{- end }}/' \
       -e 's/^\( *\)- name: UNPACK_IMAGE$/\1{{- with .Values.extraEnv }}\n\1{{- toYaml . | nindent 8 }}\n\1{{- end }}\n&/' \
       -e 's/^      serviceAccountName: rukpak-apiserver$/      {{- with .Values.imagePullSecrets }}\n      imagePullSecrets:\n      {{- toYaml . | nindent 6 }}\n      {{- end }}\n&/' |
+    awk '
+      # The kustomization has an annotation of its namespace say which images are our own.
+      /^  - expression: .params\.metadata\.annotations\.map/ {
+        print "  - expression: \047[\047\047{{ .Values.image.repository }}\047\047{{ range .Values.imageMirrors }}, \047\047{{ . }}\047\047{{ end }}]\047"
+        skip = 1
+      }
+      skip && /^    name: repositories$/ {skip = 0}
+      skip {next}
+      {print}' |
     awk '/^kind: /{kind = $2} kind == "Job" && /^  name: rukpak-etcd-certs$/ {$0 = $0 "-{{ include \"image\" . | sha256sum | trunc 8 }}"} {print}'
   echo '{{- end }}'
 }

@@ -40,6 +40,11 @@ func TestSameObjects(t *testing.T) {
 					got[id(o)] = o
 				}
 			}
+			const policy = "ValidatingAdmissionPolicy//rukpak-apiserver-creates-pods"
+			if images := ownImages(t, got[policy]); images != "['rukpak-apiserver']" {
+				t.Errorf("the policy of the chart lets pods run %s", images)
+			}
+			ownImages(t, want[policy])
 			if len(want) < 15 {
 				t.Fatalf("kustomize made %d objects", len(want))
 			}
@@ -100,6 +105,30 @@ func TestValues(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ownImages takes out of the policy of pods how it knows the server's images: the chart says them, and the kustomization has the
+// namespace say them.
+func ownImages(t *testing.T, policy *unstructured.Unstructured) string {
+	t.Helper()
+	if policy == nil {
+		t.Fatal("there is no policy of pods")
+	}
+	variables, _, err := unstructured.NestedSlice(policy.Object, "spec", "variables")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expression := ""
+	for _, v := range variables {
+		if v := v.(map[string]any); v["name"] == "repositories" {
+			expression = v["expression"].(string)
+			v["expression"] = ""
+		}
+	}
+	if err := unstructured.SetNestedSlice(policy.Object, variables, "spec", "variables"); err != nil {
+		t.Fatal(err)
+	}
+	return expression
 }
 
 func TestLint(t *testing.T) {
