@@ -30,7 +30,7 @@ func newClient(c config) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			Proxy:                 nil,
-			DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			DialContext:           (&net.Dialer{Timeout: min(10*time.Second, c.patience())}).DialContext,
 			TLSHandshakeTimeout:   10 * time.Second,
 			ResponseHeaderTimeout: commitTimeout,
 			DisableCompression:    true,
@@ -47,6 +47,9 @@ func send(ctx context.Context, client *http.Client, c config) *failure {
 	token, err := os.ReadFile(c.tokenFile)
 	if err != nil {
 		return &failure{reason: contract.ReasonUploadFailed, err: fmt.Errorf("token: %w", err), retry: true}
+	}
+	if err := notEmpty(c.root); err != nil {
+		return &failure{reason: contract.ReasonImageEmpty, err: err}
 	}
 	body, content := io.Pipe()
 	packed := make(chan error, 1)
@@ -87,7 +90,7 @@ func put(ctx context.Context, client *http.Client, url, token string, body io.Re
 	req.Header.Set("User-Agent", "rukpak-unpack")
 	resp, err := client.Do(req)
 	if err != nil {
-		return &failure{reason: contract.ReasonUploadFailed, err: fmt.Errorf("upload: %w", err), retry: true}
+		return sendFailure(err)
 	}
 	// The answer is read below as far as it matters; a failed close loses nothing of it.
 	defer resp.Body.Close()
@@ -95,6 +98,15 @@ func put(ctx context.Context, client *http.Client, url, token string, body io.Re
 		return nil
 	}
 	return answered(resp)
+}
+
+// sendFailure tells a server that is not reached, as where a NetworkPolicy drops the packets, from
+// one that breaks off.
+func sendFailure(err error) *failure {
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		return &failure{reason: contract.ReasonServerUnreachable, err: fmt.Errorf("the pod cannot reach the server, as where a NetworkPolicy is in the way: %w", dial), retry: true}
+	}
+	return &failure{reason: contract.ReasonUploadFailed, err: fmt.Errorf("upload: %w", err), retry: true}
 }
 
 // statusError is an answer of the server other than success.

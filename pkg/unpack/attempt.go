@@ -145,6 +145,15 @@ func (w *work) overdue(ctx context.Context) (time.Duration, error) {
 	if u.Reason != "" {
 		return w.fail(ctx, verdict{reason: u.Reason, message: u.Message + " (" + late + ")"})
 	}
+	if u.PodUID != "" {
+		p, err := w.currentPod(ctx, u)
+		if err != nil {
+			return 0, err
+		}
+		if p != nil {
+			late += ": " + pod.Stage(p)
+		}
+	}
 	return w.fail(ctx, verdict{reason: pod.ReasonDeadlineExceeded, message: late})
 }
 

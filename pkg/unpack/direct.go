@@ -252,8 +252,11 @@ func directReason(err error) string {
 		{image.ErrInvalidReference, pod.ReasonInvalidImageReference},
 		{image.ErrNotFound, pod.ReasonImageNotFound},
 		{image.ErrUnauthorized, pod.ReasonImagePullUnauthorized},
+		{image.ErrTooManyRequests, pod.ReasonRateLimited},
+		{image.ErrNotTrusted, pod.ReasonRegistryNotTrusted},
 		{image.ErrUnreachable, pod.ReasonRegistryUnreachable},
-		{image.ErrTooManyRequests, pod.ReasonRegistryUnreachable},
+		{image.ErrPlatform, pod.ReasonPlatformNotSupported},
+		{image.ErrNoImage, pod.ReasonArtifactNotSupported},
 		{image.ErrInvalidImage, pod.ReasonImagePullFailed},
 		{context.DeadlineExceeded, pod.ReasonDeadlineExceeded},
 	} {

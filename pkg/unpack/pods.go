@@ -90,6 +90,9 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 		return w.putOff(ctx, ReasonPodCreationFailed, err)
 	}
 	failpoint.Hit("unpack/after-pod-create")
+	if w.bundle.Status.Unpack.Mode == v1alpha1.UnpackModeImageVolume && !pod.HasImage(p) {
+		return w.fail(ctx, verdict{reason: pod.ReasonImageVolumeUnsupported, message: "the cluster does not know image volumes and dropped that of the pod"})
+	}
 	return w.recordPod(ctx, p)
 }
 

@@ -5,6 +5,7 @@ package image
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,9 +28,17 @@ var (
 	// ErrUnreachable says that the registry cannot be reached, breaks off, or
 	// answers with an error of its own.
 	ErrUnreachable = errors.New("registry unreachable")
+	// ErrNotTrusted says that the registry's certificate is none that this host trusts,
+	// or that it speaks no TLS.
+	ErrNotTrusted = errors.New("registry not trusted")
 	// ErrInvalidImage says that what the registry sent is not what its digest
 	// says, is broken, or is of a kind that this package does not know.
 	ErrInvalidImage = errors.New("invalid image")
+	// ErrPlatform is the ErrInvalidImage that an index holds images, but none for
+	// this platform.
+	ErrPlatform = fmt.Errorf("%w: not for this platform", ErrInvalidImage)
+	// ErrNoImage is the ErrInvalidImage of an artifact that is no image of files.
+	ErrNoImage = fmt.Errorf("%w: another kind of artifact", ErrInvalidImage)
 )
 
 var (
@@ -72,6 +81,10 @@ func classify(err error) error {
 			// Registries refuse names so that their own rules do not allow.
 			kind = ErrInvalidReference
 		}
+	}
+	// Whatever plain HTTP was answered after that.
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
+		kind = ErrNotTrusted
 	}
 	return fmt.Errorf("%w: %w", kind, err)
 }

@@ -67,7 +67,7 @@ func New() *Puller {
 // holds a digest is answered without asking the registry.
 //
 // Its errors are ErrInvalidReference, ErrNotFound, ErrUnauthorized,
-// ErrTooManyRequests, ErrUnreachable and ErrInvalidImage, or that of ctx.
+// ErrTooManyRequests, ErrUnreachable, ErrNotTrusted and ErrInvalidImage, or that of ctx.
 func (p *Puller) Resolve(ctx context.Context, reference string) (string, error) {
 	ref, err := name.ParseReference(reference, name.WeakValidation)
 	if err != nil {

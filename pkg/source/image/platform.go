@@ -4,6 +4,7 @@
 package image
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -44,9 +45,9 @@ func choose(manifests []v1.Descriptor, architecture string) (v1.Hash, error) {
 		return candidates[0].Digest, nil
 	}
 	if len(others) == 0 {
-		return v1.Hash{}, invalid("the index holds no image")
+		return v1.Hash{}, fmt.Errorf("%w: the index holds no image", ErrNoImage)
 	}
-	return v1.Hash{}, invalid("the index holds no image for linux/%s, only for %s", architecture, strings.Join(others, ", "))
+	return v1.Hash{}, fmt.Errorf("%w: the index holds no image for linux/%s, only for %s", ErrPlatform, architecture, strings.Join(others, ", "))
 }
 
 func usable(mediaType types.MediaType) bool {

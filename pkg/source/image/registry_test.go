@@ -98,6 +98,9 @@ func TestErrorsAreToldApart(t *testing.T) {
 			})
 		})
 	}
+	unknown := httptest.NewTLSServer(http.NotFoundHandler())
+	defer unknown.Close()
+	secret := strings.TrimPrefix(unknown.URL, "https://")
 	dead := httptest.NewServer(http.NotFoundHandler())
 	gone := strings.TrimPrefix(dead.URL, "http://")
 	dead.Close()
@@ -114,6 +117,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 		{"429", answer(http.StatusTooManyRequests) + "/app:v1", ErrTooManyRequests},
 		{"503", answer(http.StatusServiceUnavailable) + "/app" + digest, ErrUnreachable},
 		{"nobody listens", gone + "/app:v1", ErrUnreachable},
+		{"unknown authority", secret + "/app:v1", ErrNotTrusted},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := New()
@@ -121,7 +125,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 			if err == nil {
 				_, err = p.Pack(t.Context(), resolved, "", discard{}, tarball.Limits{}, t.TempDir())
 			}
-			for _, kind := range []error{ErrInvalidReference, ErrNotFound, ErrUnauthorized, ErrTooManyRequests, ErrUnreachable, ErrInvalidImage} {
+			for _, kind := range []error{ErrInvalidReference, ErrNotFound, ErrUnauthorized, ErrTooManyRequests, ErrUnreachable, ErrNotTrusted, ErrInvalidImage} {
 				if errors.Is(err, kind) != (kind == test.want) {
 					t.Errorf("got %v, want %q alone", err, test.want)
 				}
@@ -264,8 +268,8 @@ func TestPackTakesTheImageOfThePlatform(t *testing.T) {
 			if !strings.Contains(got, test.want) {
 				t.Errorf("got %s, want %q", got, test.want)
 			}
-			if err != nil && !errors.Is(err, ErrInvalidImage) {
-				t.Errorf("got %v, want ErrInvalidImage", err)
+			if kind := map[string]error{"none": ErrPlatform, "empty": ErrNoImage}[test.name]; err != nil && (!errors.Is(err, kind) || !errors.Is(err, ErrInvalidImage)) {
+				t.Errorf("got %v, want %v", err, kind)
 			}
 		})
 	}
@@ -353,7 +357,7 @@ func TestLayersThatAreNone(t *testing.T) {
 	} {
 		resolved := push(t, host+"/none:"+name, imageOf(t, layer))
 		_, err := New().Pack(t.Context(), resolved, "", discard{}, tarball.Limits{}, t.TempDir())
-		if !errors.Is(err, ErrInvalidImage) {
+		if !errors.Is(err, ErrInvalidImage) || errors.Is(err, ErrNoImage) != (name == "chart") {
 			t.Errorf("%s: got %v, want ErrInvalidImage", name, err)
 		}
 	}
