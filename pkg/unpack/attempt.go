@@ -25,7 +25,7 @@ const burntAtOnce = 3
 // unpack goes on with the attempt that is running, or begins one when it is time.
 func (w *work) unpack(ctx context.Context) (time.Duration, error) {
 	u := w.bundle.Status.Unpack
-	if open(u) && u.Generation == w.bundle.Generation && !w.retryAsked() {
+	if open(u) && u.Generation == w.bundle.Generation && !w.retryAsked() && !w.outdated(u) {
 		return w.proceed(ctx)
 	}
 	failures := int32(0)
@@ -53,6 +53,12 @@ func (w *work) unpack(ctx context.Context) (time.Duration, error) {
 func (w *work) sameTask(u *v1alpha1.UnpackStatus) bool {
 	return u != nil && u.EndTime != nil && u.Generation == w.bundle.Generation && !w.retryAsked() &&
 		u.ClassUID == w.class.UID && u.ClassGeneration == w.class.Generation
+}
+
+// outdated tells whether a running attempt waits for something that the class, which has changed since, may have
+// mended: a pod does not get another node selector or another mode any more.
+func (w *work) outdated(u *v1alpha1.UnpackStatus) bool {
+	return u.Reason != "" && (u.ClassUID != w.class.UID || u.ClassGeneration != w.class.Generation)
 }
 
 func (w *work) stalled() bool {

@@ -198,7 +198,11 @@ func (w *work) quiet(ctx context.Context, p *corev1.Pod) (time.Duration, error) 
 	if hint == "" {
 		return quietAfter, nil
 	}
-	return quietAfter, w.say(ctx, pod.ReasonContainerFailed, "the node does not start the pod: "+hint)
+	o := pod.JudgeEvent(hint)
+	if o.State == pod.Failed {
+		return w.fail(ctx, verdict{reason: o.Reason, message: o.Message})
+	}
+	return quietAfter, w.say(ctx, o.Reason, o.Message)
 }
 
 // warning returns the latest warning among the events of a pod, of one reason or of any.

@@ -73,6 +73,46 @@ func TestQuietPodIsAskedForItsEvents(t *testing.T) {
 	})
 }
 
+func TestSandboxWithoutMemoryFailsTheAttempt(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		w.podSays(waiting("ContainerCreating", ""))
+		if err := w.kube.Tracker().Add(&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "team-a", Name: "e"},
+			InvolvedObject: corev1.ObjectReference{UID: w.onlyPod().UID}, Type: corev1.EventTypeWarning, Reason: "FailedCreatePodSandBox",
+			Message: "Failed to create pod sandbox: unable to start container process: container init was OOM-killed (memory limit too low?)",
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(16 * time.Second)
+		w.expect(metav1.ConditionUnknown, pod.ReasonOutOfMemory, "attempt 1 failed", "unpack.podTemplate.resources")
+	})
+}
+
+// TestClassMendsAnAttemptThatWaits changes the class while its pod waits, which the pod hears nothing of.
+func TestClassMendsAnAttemptThatWaits(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		before := w.onlyPod().Name
+		c := changedClass(func(c *v1alpha1.ProvisionerClass) {
+			c.Generation = 1
+			c.Unpack.PodTemplate = &v1alpha1.UnpackPodTemplate{NodeSelector: map[string]string{"disk": "ssd"}}
+		})
+		if _, err := w.bundles.RukpakV1alpha1().ProvisionerClasses().Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(0)
+		if now := w.onlyPod().Name; now != before {
+			t.Errorf("nothing is known to be wrong, and pod %s was given up for %s", before, now)
+		}
+		w.podSays(corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes"}}})
+		p := w.onlyPod()
+		if u := w.bundle().Status.Unpack; p.Name == before || u.Attempt != 2 || u.Failures != 0 || p.Spec.NodeSelector["disk"] != "ssd" {
+			t.Errorf("pod %s with %v, attempt %+v", p.Name, p.Spec.NodeSelector, u)
+		}
+	})
+}
+
 func TestRefusedPods(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, test := range map[string]struct {
@@ -156,6 +196,7 @@ func TestEventsTellOfEachChangeOnce(t *testing.T) {
 			"Normal Unpacking Unpacking: attempt 1 is running",
 			"Warning Unschedulable Unpacking: attempt 1 waits: no node takes the pod: 0/1 nodes: 1 Insufficient cpu",
 			"Warning ImageNotFound Unpacking: attempt 1 waits: the registry has no such image: a: not found",
+			"Warning ImageNotFound attempt 1 failed: the registry has no such image: a: not found",
 		}
 		told := w.events()
 		for _, event := range want {
@@ -163,7 +204,6 @@ func TestEventsTellOfEachChangeOnce(t *testing.T) {
 				t.Errorf("no event %q among %q", event, told)
 			}
 		}
-		// That the attempt failed is the same reason again, counted on the same event.
 		if len(told) != len(want) {
 			t.Errorf("%d events: %q", len(told), told)
 		}

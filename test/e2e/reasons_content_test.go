@@ -7,12 +7,10 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -48,61 +46,52 @@ func invalidReference(p *plight) func() {
 	return func() { p.update("app", func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Reference = digest }) }
 }
 
-// artifactOf is a manifest with an empty configuration and one blob.
-type artifactOf struct {
-	v1.Image
-	raw []byte
-}
+// document is a manifest as it is sent.
+type document []byte
 
-func (a artifactOf) RawConfigFile() ([]byte, error) { return a.raw, nil }
+func (d document) RawManifest() ([]byte, error) { return d, nil }
 
-func (a artifactOf) ConfigName() (v1.Hash, error) { return partial.ConfigName(a) }
+func (d document) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
 
-func (a artifactOf) Manifest() (*v1.Manifest, error) {
-	m, err := a.Image.Manifest()
-	if err != nil {
-		return nil, err
-	}
-	m = m.DeepCopy()
-	hash, err := a.ConfigName()
-	if err != nil {
-		return nil, err
-	}
-	m.Config = v1.Descriptor{MediaType: emptyConfig, Size: int64(len(a.raw)), Digest: hash}
-	return m, nil
-}
-
-func (a artifactOf) RawManifest() ([]byte, error) { return partial.RawManifest(a) }
-func (a artifactOf) Digest() (v1.Hash, error)     { return partial.Digest(a) }
-func (a artifactOf) Size() (int64, error)         { return partial.Size(a) }
-
-func (a artifactOf) ConfigLayer() (v1.Layer, error) { return partial.ConfigLayer(a) }
-func (a artifactOf) Layers() ([]v1.Layer, error)    { return a.Image.Layers() }
-
-// artifact pushes what a tool for artifacts does: a blob with a media type of its own or, as of a folder,
-// a layer that its configuration does not list.
+// artifact pushes what a tool for artifacts does: a configuration that says nothing, and a blob with a media
+// type of its own or, as of a folder, a layer that is not in that configuration.
 func artifact(mediaType types.MediaType, folder bool) func(*plight) func() {
 	return func(p *plight) func() {
 		blob := []byte(manifest("plain", p.ns))
 		if folder {
-			var b bytes.Buffer
-			w := gzip.NewWriter(&b)
-			_, err := w.Write(p.tree.archive())
-			p.must(err)
-			p.must(w.Close())
-			blob = b.Bytes()
+			blob = p.gzipped(p.tree.archive())
 		}
-		image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), static.NewLayer(blob, mediaType))
-		p.must(err)
 		ref, err := name.NewTag(p.reference(nodeRegistry, "v1"))
 		p.must(err)
-		p.must(remote.Write(ref, artifactOf{image, []byte("{}")}, remote.WithContext(p.ctx)))
+		content := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1}
+		push := func(data []byte, mediaType types.MediaType) v1.Descriptor {
+			layer := static.NewLayer(data, mediaType)
+			p.must(remote.WriteLayer(ref.Context(), layer, remote.WithContext(p.ctx)))
+			digest, err := layer.Digest()
+			p.must(err)
+			return v1.Descriptor{MediaType: mediaType, Digest: digest, Size: int64(len(data))}
+		}
+		content.Config = push([]byte("{}"), emptyConfig)
+		content.Layers = []v1.Descriptor{push(blob, mediaType)}
+		raw, err := json.Marshal(content)
+		p.must(err)
+		p.must(remote.Put(ref, document(raw), remote.WithContext(p.ctx)))
 		p.bundle("app", p.patient(nil), ref.String())
 		return func() {
 			p.push("v1", p.tree)
 			p.askRetry("app", "it is an image now")
 		}
 	}
+}
+
+func (s *scope) gzipped(data []byte) []byte {
+	s.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write(data)
+	s.must(err)
+	s.must(w.Close())
+	return b.Bytes()
 }
 
 // unreadable pushes an image with a file that only its owner may read.

@@ -34,7 +34,7 @@ func podCauses() []cause {
 		{name: "server unreachable", reason: v1alpha1.ReasonServerUnreachable, words: []string{"cannot reach the server", "NetworkPolicy", "dial tcp", "tried for"}, arrange: serverUnreachable},
 		{name: "node lost", reason: v1alpha1.ReasonNodeLost, words: []string{"node was lost", "taint"}, arrange: nodeLost},
 		{name: "out of memory", reason: v1alpha1.ReasonOutOfMemory, words: []string{"needs more memory than unpack.podTemplate.resources of the class"}, arrange: outOfMemory},
-		{name: "deadline", reason: v1alpha1.ReasonDeadlineExceeded, words: []string{"not done within the 4s", "pulling the image"}, arrange: deadline},
+		{name: "deadline", reason: v1alpha1.ReasonDeadlineExceeded, words: []string{"not done within the 4s"}, arrange: deadline},
 		{name: "preempted", reason: v1alpha1.ReasonPreempted, words: []string{"higher priority"}, arrange: preempted},
 		{name: "evicted through the API", reason: v1alpha1.ReasonEvicted, words: []string{"the pod was evicted"}, arrange: heldAnd(evictThroughAPI)},
 		{name: "evicted by the node", reason: v1alpha1.ReasonEvicted, words: []string{"the pod was evicted", "low on resource: memory"}, arrange: heldAnd(evictAsTheNode)},
@@ -205,7 +205,7 @@ func serverUnreachable(p *plight) func() {
 	})
 	address := p.address(p.onNode().Name)
 	table := "e2e-" + p.ns
-	p.nft(fmt.Sprintf("table ip %s { chain drop { type filter hook prerouting priority -300; ip saddr %s drop; }; }", table, address))
+	p.nft(fmt.Sprintf("table ip %s { chain unwanted { type filter hook prerouting priority -300; ip saddr %s drop; }; }", table, address))
 	lift := func(s *scope) { s.nft(fmt.Sprintf("add table ip %[1]s; delete table ip %[1]s", table)) }
 	p.Cleanup(func() {
 		after, cancel := p.afterwards()

@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/pki"
@@ -85,10 +86,18 @@ func (s *scope) gate(address string, certificate *tls.Certificate) *gate {
 	return g
 }
 
-// patient is a class that goes on trying.
+// patient is a class that goes on trying, however long the test may take.
 func (s *scope) patient(change func(*v1alpha1.ProvisionerClass)) string {
 	s.Helper()
-	return s.class("class", v1alpha1.ProvisionerPlain, change)
+	return s.class("class", v1alpha1.ProvisionerPlain, func(c *v1alpha1.ProvisionerClass) {
+		if change != nil {
+			change(c)
+		}
+		if c.Unpack == nil {
+			c.Unpack = &v1alpha1.UnpackPolicy{}
+		}
+		c.Unpack.BackoffLimit = ptr.To[int32](100)
+	})
 }
 
 func imageNotFound(p *plight) func() {

@@ -190,6 +190,7 @@ var (
 	backOff   = regexp.MustCompile(`(?i)back-off [0-9hms.]+ `)
 	requestID = regexp.MustCompile(`(?i)(request ?id|trace ?id)[=: ]+"?[0-9a-z-]{8,}"?`)
 	rpcPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
+	runtimeID = regexp.MustCompile(`(sandbox|container) "[0-9a-f]{64}"`)
 	ports     = regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+|\]):(\d+)->`)
 )
 
@@ -198,6 +199,7 @@ var (
 func Words(what, detail string) string {
 	detail = backOff.ReplaceAllString(detail, "back-off ")
 	detail = requestID.ReplaceAllString(detail, "$1")
+	detail = runtimeID.ReplaceAllString(detail, "$1")
 	detail = rpcPrefix.ReplaceAllString(detail, "")
 	detail = ports.ReplaceAllString(detail, "$1->")
 	detail = strings.Join(strings.FieldsFunc(detail, func(r rune) bool {

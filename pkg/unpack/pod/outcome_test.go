@@ -197,6 +197,10 @@ func TestMessagesStayTheSameWhileTheCauseDoes(t *testing.T) {
 			waits("CreateContainerError", strings.ReplaceAll(crash, "%s", "back-off 10s")),
 			waits("CreateContainerError", strings.ReplaceAll(crash, "%s", "back-off 2m40s")),
 		},
+		"sandboxes": {
+			waits("CreateContainerError", `failed to start sandbox "`+strings.Repeat("0a", 32)+`": no CNI`),
+			waits("CreateContainerError", `failed to start sandbox "`+strings.Repeat("1b", 32)+`": no CNI`),
+		},
 		"ports": {
 			waits("ErrImagePull", "read tcp 10.0.0.1:41234->10.0.0.2:443: read: connection reset by peer"),
 			waits("ErrImagePull", "read tcp 10.0.0.1:55555->10.0.0.2:443: read: connection reset by peer"),

@@ -53,6 +53,15 @@ func outOfMemory(name string) Outcome {
 	return failed(ReasonOutOfMemory, fmt.Sprintf("container %s needs more memory than unpack.podTemplate.resources of the class allows", name), "")
 }
 
+// JudgeEvent finds out what a warning of the node means for a pod that it does not start. Memory that is not
+// enough for a sandbox is never enough later.
+func JudgeEvent(warning string) Outcome {
+	if noMemoryToStart(warning) {
+		return outOfMemory(ContainerUnpack)
+	}
+	return Outcome{State: Waiting, Reason: ReasonContainerFailed, Message: Words("the node does not start the pod: "+warning, "")}
+}
+
 // HasImage tells whether a pod of mode ImageVolume was stored with its image. A cluster that does not
 // know image volumes takes the pod and drops the field, so that the volume would be an empty folder.
 func HasImage(pod *corev1.Pod) bool { return contentVolume(pod) != nil }
