@@ -175,7 +175,7 @@ func (w *work) judge(ctx context.Context, p *corev1.Pod) (time.Duration, error) 
 func (w *work) failing(ctx context.Context, p *corev1.Pod, o pod.Outcome) (time.Duration, error) {
 	nonce := w.bundle.Status.Unpack.Nonce
 	left := w.Backoff.ImageGrace - w.now.Sub(w.notes.failing(nonce, w.now))
-	if left > 0 {
+	if left > 0 && !pod.Final(o.Reason) {
 		return left, w.say(ctx, o.Reason, o.Message)
 	}
 	v := verdict{reason: o.Reason, message: o.Message}

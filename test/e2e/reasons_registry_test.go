@@ -40,7 +40,7 @@ func registryCauses() []cause {
 		{name: "registry out of order", reason: v1alpha1.ReasonRegistryUnreachable, words: []string{"503 Service Unavailable"}, arrange: answering(http.StatusServiceUnavailable, "")},
 		{name: "rate limited", reason: v1alpha1.ReasonRateLimited, words: []string{"no more requests for now", "429 Too Many Requests"}, arrange: answering(http.StatusTooManyRequests, "")},
 		{name: "registry not trusted", reason: v1alpha1.ReasonRegistryNotTrusted, words: []string{"x509: certificate signed by unknown authority"}, arrange: registryNotTrusted},
-		{name: "no credentials", reason: v1alpha1.ReasonImagePullUnauthorized, words: []string{"wants other credentials", "401 Unauthorized"}, arrange: answering(http.StatusUnauthorized, `Basic realm="e2e"`)},
+		{name: "no credentials", reason: v1alpha1.ReasonImagePullUnauthorized, words: []string{"wants other credentials", "no basic auth credentials"}, arrange: answering(http.StatusUnauthorized, `Basic realm="e2e"`)},
 		{name: "wrong credentials", reason: v1alpha1.ReasonImagePullUnauthorized, words: []string{"wants other credentials"}, arrange: wrongCredentials},
 		{name: "pull secret missing", reason: v1alpha1.ReasonPullSecretMissing, words: []string{"wants other credentials", "regcred"}, arrange: pullSecretMissing},
 		{name: "other platform", reason: v1alpha1.ReasonPlatformNotSupported, words: []string{"not have the image for the node's platform", "no match for platform in manifest"}, arrange: otherPlatform},

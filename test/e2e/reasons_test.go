@@ -122,14 +122,14 @@ func (l *bundleLog) said(name, reason string, stalled bool, words []string) erro
 			return final("the condition Unpacked is %+v and Ready is %+v", c, ready)
 		}
 		if stalled != meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionStalled) {
-			return final("stalled: want %v, the bundle says %+v", stalled, b.Status.Conditions)
+			continue
 		}
 		if want := metav1.ConditionUnknown; !stalled && c.Status != want || stalled && c.Status != metav1.ConditionFalse {
 			return final("the condition Unpacked is %s", c.Status)
 		}
 		return nil
 	}
-	return fmt.Errorf("with %q: what was said is\n  %s", words, strings.Join(heard, "\n  "))
+	return fmt.Errorf("with %q, stalled: %v: what was said is\n  %s", words, stalled, strings.Join(heard, "\n  "))
 }
 
 // missing is the first of the words that a message does not have.

@@ -56,8 +56,13 @@ func outOfMemory(name string) Outcome {
 // JudgeEvent finds out what a warning of the node means for a pod that it does not start. Memory that is not
 // enough for a sandbox is never enough later.
 func JudgeEvent(warning string) Outcome {
-	if noMemoryToStart(warning) {
+	switch {
+	case noMemoryToStart(warning):
 		return outOfMemory(ContainerUnpack)
+	case strings.Contains(warning, "Failed to pull image"):
+		// The event may be there long before the status of the pod.
+		reason, text := judgePull(warning)
+		return Outcome{State: Waiting, Reason: reason, Message: text}
 	}
 	return Outcome{State: Waiting, Reason: ReasonContainerFailed, Message: Words("the node does not start the pod: "+warning, "")}
 }
