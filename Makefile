@@ -80,7 +80,7 @@ large: cluster s3 ## Run the tests of large content at its full size, 1 GiB (LAR
 .PHONY: bench
 bench: export KUBECONFIG = $(CLUSTER)/kubeconfig
 bench: cluster ## Measure, on the real cluster, and print the figures as a table
-	go test -count=1 -v -timeout=60m $(TESTFLAGS) ./test/bench/...
+	go test -count=1 -v -timeout=60m $(TESTFLAGS) ./test/bench
 
 .PHONY: bench-stores
 bench-stores: kube-binaries ## Measure each content store, and many bundles, behind a kube-apiserver (STORESFLAGS=-full for 1 GiB and 10,000)

@@ -10,12 +10,17 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // BenchmarkFile reads a file of 20 KiB out of a bundle of 100 MiB, and the bundle. Times-less and times-less-cpu
 // are what the whole takes for what the file takes, of both sides, since they are one process.
 func BenchmarkFile(b *testing.B) {
 	const files, size = 5120, 20 << 10
+	// What is logged would stand amid the figures.
+	klog.SetLogger(klog.Logger{})
+	defer klog.ClearLogger()
 	w := newWorldOf(b)
 	w.classes["raw"].Limits = nil
 	w.addUpload("app")
