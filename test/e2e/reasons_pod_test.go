@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -250,12 +252,12 @@ func (p *plight) address(podName string) string {
 			if json.Unmarshal(data, &cached) != nil || len(cached.Result.IPs) == 0 {
 				continue // it is being written
 			}
-			for _, arg := range cached.Args {
-				if arg == [2]string{"K8S_POD_NAME", podName} {
-					address, _, _ = strings.Cut(cached.Result.IPs[0].Address, "/")
-					return nil
-				}
+			given, err := netip.ParsePrefix(cached.Result.IPs[0].Address)
+			if err != nil || given.Addr().IsLoopback() || !slices.Contains(cached.Args, [2]string{"K8S_POD_NAME", podName}) {
+				continue // every pod has its own loopback, too, which is everybody's
 			}
+			address = given.Addr().String()
+			return nil
 		}
 		return fmt.Errorf("none of the %d in %s is of pod %s", len(results), cniResults, podName)
 	})

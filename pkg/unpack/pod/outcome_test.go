@@ -108,6 +108,10 @@ func TestJudge(t *testing.T) {
 			status: waits("ErrImagePull", `failed to do request: Head "https://r/v2/a/manifests/b": http: server gave HTTP response to HTTPS client`),
 			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonRegistryNotTrusted}, words: "HTTP response",
 		},
+		"no handshake": {
+			status: waits("ErrImagePull", `failed to do request: Head "https://r/v2/a/manifests/b": net/http: TLS handshake timeout`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonRegistryUnreachable}, words: "handshake timeout",
+		},
 		"TLS broken": {
 			status: waits("ErrImagePull", `failed to do request: Head "https://r/v2/a/manifests/b": remote error: tls: internal error`),
 			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonRegistryUnreachable}, words: "internal error",

@@ -33,7 +33,7 @@ var pullSigns = []struct {
 	{ReasonRegistryUnreachable, "the registry does not answer as it should", []string{
 		"connection refused", "no such host", "i/o timeout", "connection reset", "network is unreachable",
 		"no route to host", "tls:", "context deadline exceeded", "registry is unavailable",
-		"502 bad gateway", "503 service unavailable", "504 gateway", "500 internal server error",
+		"handshake timeout", "timeout awaiting", "client.timeout exceeded", "502 bad gateway", "503 service unavailable", "504 gateway", "500 internal server error",
 		": eof", "unexpected eof",
 	}},
 	{ReasonImageNotFound, "the registry has no such image", []string{
