@@ -98,8 +98,15 @@ func evictThroughAPI(p *plight, pod *corev1.Pod) {
 	p.must(p.kube.PolicyV1().Evictions(p.ns).Evict(p.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: p.ns}}))
 }
 
-// evictAsTheNode writes what a kubelet writes that is short of memory.
+// evictAsTheNode writes what a kubelet writes that is short of memory, after what the real one has to say.
 func evictAsTheNode(p *plight, pod *corev1.Pod) {
+	p.eventually("the node has told of the pod", func() error {
+		now, err := p.kube.CoreV1().Pods(p.ns).Get(p.ctx, pod.Name, metav1.GetOptions{})
+		if err == nil && len(now.Status.ContainerStatuses) == 0 {
+			err = fmt.Errorf("pod %s has no status yet", pod.Name)
+		}
+		return err
+	})
 	_, err := p.kube.CoreV1().Pods(p.ns).Patch(p.ctx, pod.Name, types.MergePatchType,
 		[]byte(`{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory. "}}`), metav1.PatchOptions{}, "status")
 	p.must(err)
