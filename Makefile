@@ -11,13 +11,14 @@ RESULTS := $(CURDIR)/_output/results
 IMAGE := $(CURDIR)/_output/image/rukpak-apiserver
 GOTESTSUM := go tool -modfile=hack/tools/go.mod gotestsum --format pkgname
 VERSION ?= v0.1.0
-LDFLAGS := -s -w -X rukpak.io/apiserver/pkg/cmd/server.version=$(VERSION)
+LDFLAGS := -s -w -X rukpak.io/apiserver/pkg/cmd/server.version=$(VERSION) -X rukpak.io/apiserver/pkg/cmd/bundle.release=$(VERSION)
 # Where the scripts of hack/cluster keep the local cluster.
 CLUSTER := $(or $(RUKPAK_CLUSTER_DIR),$(CURDIR)/_output/cluster)
 # More for go test, as in: make unit TESTFLAGS='-run TestWriter -v'
 TESTFLAGS ?=
 FUZZTIME ?= 30s
 LARGE_BYTES ?= 1073741824
+KREW_URL ?= https://rukpak.io/apiserver/releases/$(VERSION)
 
 export PATH := $(BIN):$(PATH)
 
@@ -105,7 +106,11 @@ verify: ## Fail when anything generated is stale, unformatted, or fails vet or s
 
 .PHONY: image
 image: build ## Build the container image, without Docker, into _output/image
-	hack/image/build.sh $(IMAGE) rukpak-apiserver:latest '["/rukpak-apiserver"]' $(BIN)/rukpak-apiserver $(BIN)/rukpak-unpack
+	hack/image/build.sh $(IMAGE) rukpak-apiserver:latest '["/rukpak-apiserver"]' $(BIN)/rukpak-apiserver $(BIN)/rukpak-unpack $(BIN)/rukpak-fetch
+
+.PHONY: krew
+krew: ## Build the kubectl plugin for all platforms, with its krew manifest, into _output/krew (KREW_URL: where it will be)
+	hack/krew.sh $(CURDIR)/_output/krew $(VERSION) $(KREW_URL)
 
 .PHONY: kube-binaries
 kube-binaries: ## Build kube-apiserver, etcd, kubectl and crane into _output/bin

@@ -5,6 +5,7 @@
 // runs in any linux image.
 //
 //	rukpak-unpack run            packs the files that the environment names and sends them to the server
+//	rukpak-unpack run-all        does so for each of several bundles
 //	rukpak-unpack install PATH   copies itself to PATH
 //	rukpak-unpack exit           ends at once, with success
 //
@@ -21,7 +22,7 @@ import (
 	"rukpak.io/apiserver/pkg/unpack/contract"
 )
 
-const usage = "usage: rukpak-unpack run | install PATH | exit"
+const usage = "usage: rukpak-unpack run | run-all | install PATH | exit"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -37,6 +38,8 @@ func command(ctx context.Context, args []string) int {
 		return 0
 	case len(args) == 1 && args[0] == contract.CommandRun:
 		return runCommand(ctx, os.Getenv, terminationLog(contract.TerminationLog))
+	case len(args) == 1 && args[0] == contract.CommandRunAll:
+		return runAllCommand(ctx, os.Getenv, terminationLog(contract.TerminationLog))
 	case len(args) == 2 && args[0] == contract.CommandInstall:
 		if err := install("/proc/self/exe", args[1]); err != nil {
 			fmt.Fprintln(os.Stderr, "rukpak-unpack:", err)

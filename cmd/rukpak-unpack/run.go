@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"time"
 
@@ -61,6 +62,10 @@ func runCommand(ctx context.Context, getenv func(string) string, report func(con
 func run(ctx context.Context, c config, report func(contract.Report)) *failure {
 	client := newClient(c)
 	defer client.CloseIdleConnections()
+	return try(ctx, client, c, report)
+}
+
+func try(ctx context.Context, client *http.Client, c config, report func(contract.Report)) *failure {
 	lastContact := time.Now()
 	var before *failure
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {

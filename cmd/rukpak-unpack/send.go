@@ -156,8 +156,13 @@ func answered(resp *http.Response) *failure {
 		code == http.StatusUnauthorized:
 		f.retry = true
 	}
-	if causes := status.Details.Causes; len(causes) > 0 && causes[0].Reason == contract.ReasonContentQuotaExceeded {
-		f.reason = contract.ReasonContentQuotaExceeded
+	if causes := status.Details.Causes; len(causes) > 0 {
+		switch causes[0].Reason {
+		case contract.ReasonContentQuotaExceeded:
+			f.reason = contract.ReasonContentQuotaExceeded
+		case contract.CauseAttemptEnded:
+			f.retry = false
+		}
 	}
 	if causes := status.Details.Causes; len(causes) > 0 && f.reason != contract.ReasonUploadFailed {
 		// Whoever reads it knows the bundle.

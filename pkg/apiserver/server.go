@@ -82,7 +82,11 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra
 	if err != nil {
 		return nil, err
 	}
-	getter := explainNoSpace(config.RESTOptionsGetter)
+	getter := config.RESTOptionsGetter
+	if etcd != nil {
+		getter = awaitEtcd(getter, etcd)
+	}
+	getter = explainNoSpace(getter)
 	stores := sets.New(slices.Collect(maps.Keys(extra.Stores))...)
 	classes, err := provisionerclass.NewREST(Scheme, getter, stores)
 	if err != nil {
@@ -92,7 +96,7 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra
 		subresource *content.REST
 		inParts     *uploads.REST
 	)
-	bundles, err := bundle.NewStorage(Scheme, getter, func(b *rukpak.Bundle) {
+	bundles, err := bundle.NewStorage(Scheme, getter, classes, func(b *rukpak.Bundle) {
 		subresource.Release(b)
 		inParts.Release(b)
 	})
@@ -100,9 +104,10 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra
 		return nil, err
 	}
 	attempts.bundles.Store(bundles)
-	extra.Bundles, extra.Classes = bundles, classes
+	extra.Bundles, extra.Classes, extra.Uploading = bundles, classes, parts.Sessions.Bytes
 	subresource = content.NewREST(extra)
 	parts.Bundles, parts.Content, parts.Authorizer = bundles, subresource, config.Authorization.Authorizer
+	parts.Whole = extra.Whole
 	parts.Stores, parts.CommitTimeout, parts.PlaceTimeout, parts.Now = extra.Stores, extra.CommitTimeout, extra.PlaceTimeout, extra.Now
 	inParts = uploads.NewREST(parts)
 	s := &Server{Generic: generic, Bundles: bundles, Classes: classes, Content: subresource, Uploads: inParts}

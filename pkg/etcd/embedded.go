@@ -86,6 +86,9 @@ func StartWithQuota(ctx context.Context, dir string, quota int64) (_ *Embedded, 
 	if err != nil {
 		return nil, err
 	}
+	if err := checkDatabase(dir); err != nil {
+		return nil, err
+	}
 	if e.server, err = embed.StartEtcd(config); err != nil {
 		return nil, fmt.Errorf("start the embedded etcd in %s: %w", dir, err)
 	}
@@ -109,7 +112,7 @@ func StartWithQuota(ctx context.Context, dir string, quota int64) (_ *Embedded, 
 func newConfig(dir, socket string, quota int64, level zap.AtomicLevel) (*embed.Config, error) {
 	config := embed.NewConfig()
 	config.Name = "rukpak"
-	config.Dir = filepath.Join(dir, "data")
+	config.Dir = dataDir(dir)
 	client := url.URL{Scheme: "unix", Path: socket}
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	// There are no peers, and nothing listens for them. Of a peer's address etcd takes the host alone for the

@@ -6,6 +6,7 @@ package etcd
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -129,5 +130,34 @@ func scan(t *testing.T, path string, line func(fields []string)) {
 	}
 	if err := s.Err(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A database that is none, or only the beginning of one, is an error that names it, and not the end of the process.
+func TestADamagedDatabase(t *testing.T) {
+	for name, damage := range map[string]func(file string) error{
+		"other bytes": func(file string) error { return os.WriteFile(file, []byte(strings.Repeat("garbage ", 8<<10)), 0o600) },
+		"few bytes":   func(file string) error { return os.WriteFile(file, []byte("garbage"), 0o600) },
+		"cut":         func(file string) error { return os.Truncate(file, 8<<10) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			e := start(t, dir)
+			if _, err := e.Client().Put(t.Context(), "k", "v"); err != nil {
+				t.Fatal(err)
+			}
+			e.Close()
+			file := filepath.Join(dir, "data", "member", "snap", "db")
+			if err := damage(file); err != nil {
+				t.Fatal(err)
+			}
+			e, err := Start(t.Context(), dir)
+			if err == nil {
+				e.Close()
+			}
+			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), file) {
+				t.Errorf("it starts with %v", err)
+			}
+		})
 	}
 }

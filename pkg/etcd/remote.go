@@ -46,7 +46,7 @@ type Monitor struct {
 	broken chan struct{} // closed while err is set
 }
 
-// NewMonitor returns a monitor that Run starts. Until then the etcd counts as answering.
+// NewMonitor returns a monitor that Run starts. Until then, or until Look, the etcd counts as answering.
 func NewMonitor(client *clientv3.Client) *Monitor {
 	return &Monitor{client: client, broken: make(chan struct{})}
 }
@@ -77,15 +77,25 @@ func (m *Monitor) note(err error) {
 	m.err = err
 }
 
-// Run asks until ctx ends.
-func (m *Monitor) Run(ctx context.Context) {
+// Run asks until ctx ends. tell is called with what Err returns when that becomes an error, and when it becomes nil.
+func (m *Monitor) Run(ctx context.Context, tell func(error)) {
 	for ctx.Err() == nil {
-		m.note(m.ask(ctx))
+		before := m.Err()
+		if err := m.Look(ctx); (err == nil) != (before == nil) && ctx.Err() == nil {
+			tell(err)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(watchInterval):
 		}
 	}
+}
+
+// Look asks once, within three seconds. It returns what Err does then.
+func (m *Monitor) Look(ctx context.Context) error {
+	err := m.ask(ctx)
+	m.note(err)
+	return err
 }
 
 // Wait returns when the etcd answers, or ctx ends. tell is called with each failure.

@@ -133,7 +133,7 @@ func Recover(ctx context.Context, client *clientv3.Client, tell func(string)) er
 
 // Running returns the address of the embedded etcd that another process runs over dir, empty if none does.
 func Running(dir string) (string, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "data", "member", "snap", "db"), os.O_RDWR, 0)
+	f, err := os.OpenFile(databaseFile(dir), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}

@@ -4,6 +4,7 @@
 package unpack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -25,20 +26,23 @@ const burntAtOnce = 3
 // unpack goes on with the attempt that is running, or begins one when it is time.
 func (w *work) unpack(ctx context.Context) (time.Duration, error) {
 	u := w.bundle.Status.Unpack
-	if open(u) && u.Generation == w.bundle.Generation && !w.retryAsked() && !w.outdated(u) {
+	if open(u) && u.Generation == w.bundle.Generation && !w.retryAsked() && !w.handedOver() && !w.outdated(u) {
 		return w.proceed(ctx)
 	}
-	failures := int32(0)
-	if w.sameTask(u) {
+	failures, next := int32(0), w.task()
+	if w.sameTask(u, next) {
 		if w.stalled() {
 			return 0, nil
 		}
-		if next := u.NextAttemptTime; next != nil && w.now.Before(next.Time) {
-			return next.Sub(w.now), nil
+		if at := u.NextAttemptTime; at != nil && w.now.Before(at.Time) {
+			return at.Sub(w.now), nil
 		}
 		failures = u.Failures
 	}
-	if err := w.begin(ctx, failures); err != nil {
+	if goOn, after, err := w.place(ctx); !goOn || err != nil {
+		return after, err
+	}
+	if err := w.begin(ctx, failures, next); err != nil {
 		return 0, err
 	}
 	failpoint.Hit("unpack/after-attempt-write")
@@ -50,9 +54,9 @@ func (w *work) unpack(ctx context.Context) (time.Duration, error) {
 
 // sameTask tells whether an attempt that has ended was at what there is to do now, so
 // that how it ended counts: the same generation, the same class, and nobody has asked since.
-func (w *work) sameTask(u *v1alpha1.UnpackStatus) bool {
+func (w *work) sameTask(u *v1alpha1.UnpackStatus, next task) bool {
 	return u != nil && u.EndTime != nil && u.Generation == w.bundle.Generation && !w.retryAsked() &&
-		u.ClassUID == w.class.UID && u.ClassGeneration == w.class.Generation
+		u.ClassUID == w.class.UID && u.ClassGeneration == w.class.Generation && u.Refresh == next.refresh && !next.asked
 }
 
 // outdated tells whether a running attempt waits for something that the class, which has changed since, may have
@@ -68,7 +72,7 @@ func (w *work) stalled() bool {
 
 // begin writes a new attempt, which takes every right from the one before. One that
 // cannot be is written too, as failed, so that it is known which class it followed.
-func (w *work) begin(ctx context.Context, failures int32) error {
+func (w *work) begin(ctx context.Context, failures int32, t task) error {
 	mode, refused, err := w.mode()
 	if err != nil {
 		return err
@@ -82,6 +86,8 @@ func (w *work) begin(ctx context.Context, failures int32) error {
 		ClassResourceVersion: w.class.ResourceVersion,
 		ClassGeneration:      w.class.Generation,
 		RetryRequested:       w.retryAsked(),
+		Refresh:              t.refresh,
+		ResolvedReference:    t.reference,
 		StartTime:            &metav1.Time{Time: w.now},
 		Failures:             failures,
 	}
@@ -94,7 +100,7 @@ func (w *work) begin(ctx context.Context, failures int32) error {
 		}
 	}
 	if mode != v1alpha1.UnpackModeDirect {
-		u.PodName = pod.Name(w.bundle.Name, u.Nonce)
+		u.PodName = cmp.Or(w.podName, pod.Name(w.bundle.Name, u.Nonce))
 	}
 	w.notes.begin(u.Nonce, w.now)
 	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
@@ -102,12 +108,13 @@ func (w *work) begin(ctx context.Context, failures int32) error {
 		if w.retryAsked() {
 			s.LastHandledRetry = w.bundle.Annotations[v1alpha1.AnnotationRetry]
 		}
+		w.noteRefresh(s, t)
 		if refused != nil {
 			w.end(s, *refused, true)
 			return
 		}
-		if failures > w.backoffLimit() {
-			return // what is said about the failures stays
+		if w.unpacked() || failures > w.backoffLimit() {
+			return // what is said about what is served, or about the failures, stays
 		}
 		message := running(u)
 		if last := w.bundle.Status.Unpack; failures > 0 && last != nil && last.Message != "" {
@@ -146,6 +153,9 @@ func (w *work) proceed(ctx context.Context) (time.Duration, error) {
 
 // overdue ends an attempt at its deadline, with what it has been waiting for as the reason.
 func (w *work) overdue(ctx context.Context) (time.Duration, error) {
+	if w.shares() {
+		return w.apart(ctx, false)
+	}
 	u := w.bundle.Status.Unpack
 	late := fmt.Sprintf("not done within the %s that the class allows", pod.Timeout(w.class))
 	if u.Reason != "" {
@@ -200,6 +210,11 @@ func (w *work) end(s *v1alpha1.BundleStatus, v verdict, final bool) {
 	u.Failures++
 	u.Reason, u.Message = v.reason, v.message
 	u.NextAttemptTime = nil
+	if w.unpacked() {
+		w.endRefresh(s, v, final)
+		return
+	}
+	v = w.unrestored(s, v)
 	if final {
 		conditions.SetProgress(&s.Conditions, generation, metav1.ConditionFalse, v.reason, v.message)
 		conditions.SetStalled(&s.Conditions, generation, true, v.reason,
@@ -259,7 +274,7 @@ func (w *work) say(ctx context.Context, reason, message string) error {
 	}
 	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
 		s.Unpack.Reason, s.Unpack.Message = reason, message
-		if s.Unpack.Failures > w.backoffLimit() {
+		if w.unpacked() || s.Unpack.Failures > w.backoffLimit() {
 			return
 		}
 		if reason == "" {

@@ -28,8 +28,15 @@ type work struct {
 	// bundle is as the cache has it, or as the last write returned it. It is replaced
 	// and never changed.
 	bundle *v1alpha1.Bundle
-	class  *v1alpha1.ProvisionerClass
-	now    time.Time
+	// class is nil where there is none.
+	class *v1alpha1.ProvisionerClass
+	now   time.Time
+	// looking is set while a look for what the reference names goes on, or waits for its turn.
+	looking bool
+	// podName is that of the shared pod that the next attempt is for, or empty.
+	podName string
+	// waits means that the bundle is in the queue.
+	waits bool
 }
 
 // reconcile does what there is to do for a bundle now, and returns after which time
@@ -41,6 +48,8 @@ func (t *term) reconcile(ctx context.Context, name cache.ObjectName) (time.Durat
 	}
 	if err != nil || b.DeletionTimestamp != nil {
 		t.direct.stop(name, "")
+		t.looks.end(name)
+		t.free(name)
 		return 0, t.sweep(ctx, name, nil)
 	}
 	w := &work{term: t, name: name, bundle: b, now: time.Now()}
@@ -51,6 +60,12 @@ func (t *term) reconcile(ctx context.Context, name cache.ObjectName) (time.Durat
 		keep = u.Nonce
 	}
 	t.direct.stop(name, keep)
+	if !w.looking {
+		t.looks.end(name)
+	}
+	if err == nil {
+		w.keepPlace()
+	}
 	if sweepErr := t.sweep(ctx, name, w.bundle); err == nil {
 		err = sweepErr
 	}
@@ -58,8 +73,11 @@ func (t *term) reconcile(ctx context.Context, name cache.ObjectName) (time.Durat
 }
 
 func (w *work) do(ctx context.Context) (time.Duration, error) {
-	if w.unpacked() && !w.retryAsked() && !open(w.bundle.Status.Unpack) {
-		return 0, nil
+	if err := w.findClass(); err != nil {
+		return 0, err
+	}
+	if w.unpacked() && !open(w.bundle.Status.Unpack) {
+		return w.settle(ctx)
 	}
 	h, err := w.hold(ctx)
 	switch {
@@ -73,17 +91,38 @@ func (w *work) do(ctx context.Context) (time.Duration, error) {
 	return 0, w.rest(ctx, *h)
 }
 
+func (w *work) findClass() error {
+	class, err := w.classes.Get(w.bundle.Spec.ProvisionerClassName)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.class = class
+	return err
+}
+
 // unpacked tells whether the content of this generation is there.
 func (w *work) unpacked() bool {
 	s := &w.bundle.Status
-	return s.Content != nil && s.Content.Generation == w.bundle.Generation &&
-		meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionUnpacked) && !w.lost()
+	return w.hasContent() && meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionUnpacked) && !w.lost() && !w.handedOver()
+}
+
+// hasContent tells whether there was content of this generation, which may be lost.
+func (w *work) hasContent() bool {
+	c := w.bundle.Status.Content
+	return c != nil && c.Generation == w.bundle.Generation
+}
+
+// handedOver tells whether the class is not that of the provisioner who has taken the content: it was deleted, and made anew
+// for another one, whose word on the content nobody has.
+func (w *work) handedOver() bool {
+	before := w.bundle.Status.Provisioner
+	return w.class != nil && before != "" && before != w.class.Provisioner
 }
 
 // lost tells whether there was content whose bytes are gone.
 func (w *work) lost() bool {
 	c := meta.FindStatusCondition(w.bundle.Status.Conditions, v1alpha1.ConditionContentAvailable)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == conditions.ReasonContentLost
+	return w.bundle.Status.Content != nil && c != nil && c.Status == metav1.ConditionFalse && c.Reason == conditions.ReasonContentLost
 }
 
 // retryAsked tells whether the annotation rukpak.io/retry has a value that has not been handled.
@@ -102,19 +141,15 @@ func (w *work) hold(ctx context.Context) (*hold, error) {
 	if name == "" {
 		return w.chooseClass(ctx)
 	}
-	class, err := w.classes.Get(name)
-	if apierrors.IsNotFound(err) {
-		return &hold{conditions.ReasonClassMissing, fmt.Sprintf("ProvisionerClass %q does not exist", name)}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	w.class = class
 	switch {
-	case class.Provisioner != v1alpha1.ProvisionerRaw && class.Provisioner != v1alpha1.ProvisionerPlain:
-		return &hold{conditions.ReasonWaitingForProvisioner, fmt.Sprintf("provisioner %q has yet to act", class.Provisioner)}, nil
+	case w.class == nil:
+		return &hold{conditions.ReasonClassMissing, fmt.Sprintf("ProvisionerClass %q does not exist", name)}, nil
+	case foreign(w.class):
+		return &hold{conditions.ReasonWaitingForProvisioner, fmt.Sprintf("provisioner %q has yet to act", w.class.Provisioner)}, nil
 	case w.bundle.Spec.Suspend:
 		return &hold{conditions.ReasonSuspended, "spec.suspend is set"}, nil
+	case w.bundle.Spec.Source.Type == v1alpha1.SourceTypeUpload && w.lost() && w.bundle.Status.Content.Generation == w.bundle.Generation:
+		return &hold{conditions.ReasonContentLost, "the stored bytes of " + w.bundle.Status.Content.Digest + " are gone: write the content to the subresource content again"}, nil
 	case w.bundle.Spec.Source.Type == v1alpha1.SourceTypeUpload:
 		return &hold{conditions.ReasonWaitingForUpload, "the content has yet to be written to the subresource content"}, nil
 	case w.bundle.Spec.Source.Image == nil:
@@ -124,6 +159,11 @@ func (w *work) hold(ctx context.Context) (*hold, error) {
 		return &hold{conditions.ReasonStorageFull, conditions.MessageStorageFull}, nil
 	}
 	return nil, nil
+}
+
+// foreign tells whether bundles of a class are another controller's.
+func foreign(class *v1alpha1.ProvisionerClass) bool {
+	return class.Provisioner != v1alpha1.ProvisionerRaw && class.Provisioner != v1alpha1.ProvisionerPlain
 }
 
 // chooseClass fills in the default class, once there is one.
@@ -151,11 +191,14 @@ func (w *work) chooseClass(ctx context.Context) (*hold, error) {
 // rest ends a running attempt and says why there is none. Content that is there
 // stays as it is. What another provisioner says about its bundle is not overwritten.
 func (w *work) rest(ctx context.Context, h hold) error {
-	foreign := h.reason == conditions.ReasonWaitingForProvisioner
+	theirs := h.reason == conditions.ReasonWaitingForProvisioner
 	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
 		if u := s.Unpack; open(u) {
 			u.EndTime = &metav1.Time{Time: w.now}
 			u.Reason, u.Message = h.reason, h.message
+			if r := s.Refresh; u.Refresh && r != nil {
+				r.NextTime = u.EndTime // as soon as it may be
+			}
 		}
 		if h.reason == conditions.ReasonStorageFull {
 			// Whoever asked for a retry gets it once there is room.
@@ -163,10 +206,14 @@ func (w *work) rest(ctx context.Context, h hold) error {
 		} else if w.retryAsked() {
 			s.LastHandledRetry = w.bundle.Annotations[v1alpha1.AnnotationRetry]
 		}
-		if w.unpacked() || foreign && !ours(s.Conditions) {
+		if w.unpacked() || theirs && !ours(s.Conditions) && !w.handedOver() {
 			return
 		}
-		conditions.SetProgress(&s.Conditions, w.bundle.Generation, metav1.ConditionUnknown, h.reason, h.message)
+		status := metav1.ConditionUnknown
+		if h.reason == conditions.ReasonContentLost {
+			status = metav1.ConditionFalse // nothing happens by itself
+		}
+		conditions.SetProgress(&s.Conditions, w.bundle.Generation, status, h.reason, h.message)
 		conditions.SetStalled(&s.Conditions, w.bundle.Generation, false, conditions.ReasonProgressing, "")
 	})
 }

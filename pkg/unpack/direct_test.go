@@ -4,6 +4,7 @@
 package unpack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -25,18 +26,28 @@ import (
 
 // puller is a registry of one image.
 type puller struct {
-	mu      sync.Mutex
-	resolve error
-	pack    error
-	block   chan struct{} // when set, Pack waits for it
-	content string
-	packs   int
+	mu       sync.Mutex
+	resolve  error
+	resolved string // testImage if empty
+	pack     error
+	block    chan struct{} // when set, Pack waits for it
+	content  string
+	packs    int
 }
 
-func (p *puller) Resolve(ctx context.Context, _ string) (string, error) {
+func (p *puller) Resolve(_ context.Context, reference string) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return testImage, p.resolve
+	if pod.Digested(reference) {
+		return reference, p.resolve
+	}
+	return cmp.Or(p.resolved, testImage), p.resolve
+}
+
+func (p *puller) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
 }
 
 func (p *puller) Pack(ctx context.Context, _, _ string, w io.Writer, _ tarball.Limits, _ string) (tarball.Summary, error) {

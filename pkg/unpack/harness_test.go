@@ -151,6 +151,7 @@ func (w *world) createPod(action clienttesting.Action) (bool, runtime.Object, er
 	before, refuse := w.beforeCreate, w.refusePod
 	w.version++
 	p.UID = types.UID("pod-" + strconv.Itoa(w.version))
+	p.CreationTimestamp = metav1.Now()
 	w.mu.Unlock()
 	if before != nil {
 		before(p)

@@ -91,6 +91,17 @@ func TestUploadWaits(t *testing.T) {
 		if got := w.bundle().Status.LastHandledRetry; got != "1" || len(w.pods()) != 0 {
 			t.Errorf("lastHandledRetry %q, %d pods", got, len(w.pods()))
 		}
+		// What was lost is not what nobody has written yet.
+		w.edit(func(b *v1alpha1.Bundle) {
+			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, conditions.ReasonContentLost, "lost")
+		})
+		w.expect(metav1.ConditionFalse, conditions.ReasonContentLost, "write the content")
+		if got := w.bundle().Status.Phase; got != v1alpha1.BundleFailing {
+			t.Errorf("phase %s", got)
+		}
+		w.commit()
+		w.pass(0)
+		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
 	})
 }
 

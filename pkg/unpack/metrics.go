@@ -32,6 +32,24 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	})
 
+	queued = metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           "rukpak_unpack_waiting",
+		Help:           "Bundles that wait for a place to be unpacked, as the replica sees it that unpacks.",
+		StabilityLevel: metrics.ALPHA,
+	})
+
+	sharedPods = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "rukpak_unpack_shared_pods_total",
+		Help:           "Unpack pods that were made for several bundles.",
+		StabilityLevel: metrics.ALPHA,
+	})
+
+	apart = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "rukpak_unpack_apart_total",
+		Help:           "Bundles that went on alone because a shared pod did not bring their content.",
+		StabilityLevel: metrics.ALPHA,
+	})
+
 	panics = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "rukpak_unpack_panics_total",
 		Help:           "Panics over a bundle or an image that were caught.",
@@ -43,5 +61,7 @@ var (
 
 // registerMetrics adds the metrics to those that the server serves.
 func registerMetrics() {
-	register.Do(func() { legacyregistry.MustRegister(attempts, attemptSeconds, inFlight, panics) })
+	register.Do(func() {
+		legacyregistry.MustRegister(attempts, attemptSeconds, inFlight, queued, sharedPods, apart, panics)
+	})
 }

@@ -10,8 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned/scheme"
 )
@@ -44,6 +46,7 @@ func (t *term) observe(before, now *v1alpha1.Bundle) {
 	if !open(u) && u != nil && (old == nil || old.Nonce != u.Nonce || open(old)) && u.EndTime != nil {
 		told = t.ended(old, now)
 	}
+	t.refreshEvent(before, now)
 	switch {
 	case before.Status.Phase != now.Status.Phase && now.Status.Phase != "":
 		t.phaseEvent(now)
@@ -60,12 +63,13 @@ func (t *term) ended(old *v1alpha1.UnpackStatus, b *v1alpha1.Bundle) bool {
 		failedBefore = old.Failures
 	}
 	switch {
-	case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionUnpacked):
-		t.finished(u, "succeeded", "", time.Now())
+	// What a refresh was to replace is unpacked still when it has failed.
 	case u.Failures > failedBefore || u.Failures > 0 && (old == nil || old.Nonce != u.Nonce):
 		t.finished(u, "failed", u.Reason, u.EndTime.Time)
 		t.event(b, corev1.EventTypeWarning, u.Reason, fmt.Sprintf("attempt %d failed: %s", u.Attempt, u.Message))
 		return true
+	case u.Reason == "" && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionUnpacked):
+		t.finished(u, "succeeded", "", time.Now())
 	default:
 		t.finished(u, "cancelled", u.Reason, u.EndTime.Time)
 	}
@@ -82,6 +86,23 @@ func (t *term) finished(u *v1alpha1.UnpackStatus, result, reason string, end tim
 	if !began.IsZero() {
 		attemptSeconds.WithLabelValues(result, string(u.Mode)).Observe(max(end.Sub(began), 0).Seconds())
 	}
+}
+
+// refreshEvent tells of looks that have failed, and of what a refresh has brought: neither changes the phase.
+func (t *term) refreshEvent(before, b *v1alpha1.Bundle) {
+	was, is := before.Status.Content, b.Status.Content
+	if was != nil && is != nil && was.Digest != is.Digest && was.Generation == is.Generation {
+		t.event(b, corev1.EventTypeNormal, conditions.ReasonRefreshed, fmt.Sprintf("content %s, %d bytes, %d files", is.Digest, is.Size, is.Files))
+	}
+	old := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionRefreshed)
+	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionRefreshed)
+	if c == nil || c.Status != metav1.ConditionFalse || old != nil && old.Status == c.Status && old.Reason == c.Reason {
+		return
+	}
+	if u, before := b.Status.Unpack, before.Status.Unpack; open(before) && !open(u) {
+		return // the end of the attempt has its own event
+	}
+	t.event(b, corev1.EventTypeWarning, c.Reason, "refresh failed: "+c.Message)
 }
 
 // phaseEvent tells of a new phase, in the words of the condition Ready: unlike Unpacked it speaks of

@@ -4,6 +4,7 @@
 package unpack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,9 @@ const quietAfter = 15 * time.Second
 
 // proceedPod sees to it that the attempt has its pod, and judges it.
 func (w *work) proceedPod(ctx context.Context) (time.Duration, error) {
+	if w.shares() {
+		return w.proceedShared(ctx)
+	}
 	u := w.bundle.Status.Unpack
 	if u.PodUID == "" {
 		return w.createPod(ctx)
@@ -142,15 +146,9 @@ func (w *work) recordPod(ctx context.Context, p *corev1.Pod) (time.Duration, err
 	return w.judge(ctx, p)
 }
 
-// reference is the image to unpack: what the spec says or, when content that came from
-// a lookup was lost, what was found then. Who asks for another attempt asks for what there is now.
+// reference is the image to unpack: what the attempt has been found to take, or what the spec says.
 func (w *work) reference() string {
-	s := &w.bundle.Status
-	if w.lost() && !s.Unpack.RetryRequested && s.Content != nil && s.Content.Generation == w.bundle.Generation &&
-		s.ResolvedSource != nil && s.ResolvedSource.Image != nil && s.ResolvedSource.Image.Reference != "" {
-		return s.ResolvedSource.Image.Reference
-	}
-	return w.bundle.Spec.Source.Image.Reference
+	return cmp.Or(w.bundle.Status.Unpack.ResolvedReference, w.bundle.Spec.Source.Image.Reference)
 }
 
 // judge draws the conclusions from the state of the attempt's pod.
@@ -178,13 +176,17 @@ func (w *work) failing(ctx context.Context, p *corev1.Pod, o pod.Outcome) (time.
 	if left > 0 && !pod.Final(o.Reason) {
 		return left, w.say(ctx, o.Reason, o.Message)
 	}
-	v := verdict{reason: o.Reason, message: o.Message}
-	if o.Reason == pod.ReasonImagePullUnauthorized || o.Reason == pod.ReasonImagePullFailed {
+	return w.fail(ctx, w.withHint(ctx, p, verdict{reason: o.Reason, message: o.Message}))
+}
+
+// withHint adds to why a pull failed that a pull secret is missing, if it is.
+func (w *work) withHint(ctx context.Context, p *corev1.Pod, v verdict) verdict {
+	if v.reason == pod.ReasonImagePullUnauthorized || v.reason == pod.ReasonImagePullFailed {
 		if hint := w.warning(ctx, p, "FailedToRetrieveImagePullSecret"); hint != "" {
-			v = verdict{reason: pod.ReasonPullSecretMissing, message: o.Message + "; " + hint}
+			return verdict{reason: pod.ReasonPullSecretMissing, message: v.message + "; " + hint}
 		}
 	}
-	return w.fail(ctx, v)
+	return v
 }
 
 // quiet asks the events of a pod that does not get on and does not say why, as when a
@@ -247,7 +249,7 @@ func (t *term) sweep(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bun
 		if !ok || p.DeletionTimestamp != nil {
 			continue
 		}
-		made, err := pod.Made(t.Key, p)
+		made, err := pod.MadeFor(t.Key, p)
 		if err != nil {
 			continue // not ours to delete
 		}
@@ -262,23 +264,46 @@ func (t *term) sweep(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bun
 	return errors.Join(failures...)
 }
 
-// superfluous tells whether an attempt is not the one that runs. An attempt that has
+// superfluous tells whether none of the attempts that a pod was made for is one that runs. An attempt that has
 // ended never runs again; about any other the cache may be behind, so the server is asked.
-func (t *term) superfluous(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bundle, made pod.Attempt) (bool, error) {
-	runs := func(b *v1alpha1.Bundle) bool {
-		return b.DeletionTimestamp == nil && pod.AttemptOf(b) == made && open(b.Status.Unpack)
+func (t *term) superfluous(ctx context.Context, name cache.ObjectName, b *v1alpha1.Bundle, made []pod.Owned) (bool, error) {
+	if len(made) == 1 && made[0].Attempt.Number == pod.LookNumber {
+		return t.lookIsOver(ctx, name, b, made[0].Attempt)
 	}
-	if b != nil && pod.AttemptOf(b) == made {
-		return !runs(b), nil
+	var unsure []pod.Owned
+	for _, m := range made {
+		known := b
+		if m.Name != name.Name {
+			// No bundle in the cache is as good as none that is known: the server is asked.
+			known, _ = t.bundles.Bundles(name.Namespace).Get(m.Name)
+		}
+		switch {
+		case known == nil:
+			unsure = append(unsure, m)
+		case runs(known, m.Attempt):
+			return false, nil
+		case pod.AttemptOf(known) != m.Attempt && !pod.AttemptOf(known).After(m.Attempt):
+			unsure = append(unsure, m)
+		}
 	}
-	live, err := t.Bundles.RukpakV1alpha1().Bundles(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return true, nil
+	for _, m := range unsure {
+		live, err := t.Bundles.RukpakV1alpha1().Bundles(name.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if runs(live, m.Attempt) {
+			return false, nil
+		}
 	}
-	if err != nil {
-		return false, err
-	}
-	return !runs(live), nil
+	return true, nil
+}
+
+// runs tells whether an attempt is the one that a bundle has running.
+func runs(b *v1alpha1.Bundle, attempt pod.Attempt) bool {
+	return b.DeletionTimestamp == nil && pod.AttemptOf(b) == attempt && open(b.Status.Unpack)
 }
 
 func (t *term) deletePod(ctx context.Context, namespace, name string, uid types.UID) error {

@@ -78,9 +78,11 @@ func TestNewWorkWaitsForRoom(t *testing.T) {
 		w.onlyPod()
 		w.commit()
 		w.pass(0)
-		// A retry is kept until there is room.
-		w.edit(func(b *v1alpha1.Bundle) { b.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
-		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		// Lost content comes back when there is room, and who asks to try is heard then.
+		w.edit(func(b *v1alpha1.Bundle) {
+			b.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"}
+			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, conditions.ReasonContentLost, "lost")
+		})
 		if b := w.bundle(); b.Status.LastHandledRetry != "" || len(w.pods()) != 0 {
 			t.Errorf("lastHandledRetry %q, %d pods", b.Status.LastHandledRetry, len(w.pods()))
 		}

@@ -25,12 +25,13 @@ import (
 	"rukpak.io/apiserver/pkg/generated/informers/externalversions"
 	listers "rukpak.io/apiserver/pkg/generated/listers/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/unpack/pod"
+	"rukpak.io/apiserver/pkg/unpack/queue"
 )
 
 // Indexes of the informers.
 const (
 	indexClass = "class" // bundles by the name of their class
-	indexOwner = "owner" // pods by the bundle that owns them
+	indexOwner = "owner" // pods by the bundles that own them
 )
 
 // longestRetry bounds the wait after an error of the server's own.
@@ -49,11 +50,15 @@ type term struct {
 	modes      modes
 	notes      notes
 	direct     direct
+	looks      *looks
+	places     *queue.Queue
+	launches   launches
+	told       told
 	recorder   events.EventRecorder // nil without a cluster
 }
 
 func newTerm(r *Reconciler) *term {
-	return &term{
+	t := &term{
 		Config:     r.config,
 		reconciler: r,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
@@ -61,12 +66,16 @@ func newTerm(r *Reconciler) *term {
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "rukpak_unpack"}),
 		direct: direct{slots: make(chan struct{}, r.config.Workers)},
 	}
+	t.looks = newLooks(t.queue.Add)
+	t.places = queue.New(r.config.Limits, t.queue.Add)
+	return t
 }
 
 // run works until ctx ends, and returns when nothing is being done any more.
 func (t *term) run(ctx context.Context) error {
 	defer t.queue.ShutDown()
 	defer inFlight.Set(0)
+	defer queued.Set(0)
 	stopRecording, err := t.startRecording(ctx)
 	if err != nil {
 		return err
@@ -88,6 +97,7 @@ func (t *term) run(ctx context.Context) error {
 	t.queue.ShutDown()
 	work.Wait()
 	t.direct.stopAll()
+	t.looks.all.Wait() // its context has ended
 	return nil
 }
 
@@ -175,6 +185,10 @@ func (t *term) bundleHandler() cache.ResourceEventHandler {
 		delete(running, name)
 		if !gone && open(b.Status.Unpack) {
 			running[name] = struct{}{}
+			if !t.places.Knows(name) {
+				// After a start all that runs has its place before anything new gets one.
+				t.places.Hold(name, placeOf(b.Status.Unpack), time.Now())
+			}
 		}
 		inFlight.Set(float64(len(running)))
 		t.queue.Add(name)
@@ -210,11 +224,11 @@ func ownerOf(obj any) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
-	owner := pod.Owner(p)
-	if owner == nil {
-		return nil, nil
+	var names []string
+	for _, owner := range pod.Owners(p) {
+		names = append(names, cache.NewObjectName(p.Namespace, owner.Name).String())
 	}
-	return []string{cache.NewObjectName(p.Namespace, owner.Name).String()}, nil
+	return names, nil
 }
 
 // enqueueClass looks at the bundles of a class again, and at those without one, for
@@ -235,7 +249,7 @@ func (t *term) enqueueClass(obj any) {
 
 func (t *term) enqueueOwner(obj any) {
 	if p, ok := obj.(*corev1.Pod); ok {
-		if owner := pod.Owner(p); owner != nil {
+		for _, owner := range pod.Owners(p) {
 			t.queue.Add(cache.NewObjectName(p.Namespace, owner.Name))
 		}
 	}
@@ -291,6 +305,9 @@ func (t *term) confess(ctx context.Context, name cache.ObjectName) {
 	b, err := t.Bundles.RukpakV1alpha1().Bundles(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	if err != nil {
 		return
+	}
+	if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionUnpacked) {
+		return // what is served is served
 	}
 	if !conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionUnknown, ReasonInternalError,
 		"the server failed over this bundle; its log says more") {

@@ -23,6 +23,7 @@ import (
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/unpack/pod"
+	"rukpak.io/apiserver/pkg/unpack/queue"
 )
 
 // Puller takes images from registries in this process, without credentials.
@@ -70,6 +71,11 @@ type Config struct {
 	// Room returns why a content store takes no new content, nil if it takes some. It is asked
 	// before an attempt is begun. Without it every store takes some.
 	Room func(ctx context.Context, store string) error
+	// Limits bound how many unpack pods, and pulls in mode Direct, there are at once: 64 by default, and 16 for a
+	// namespace. Up to 16 bundles that are alike but for their images, of which there are up to 5, share a pod, and
+	// gather for 200 ms. A kubelet pulls ten images in a row, and five in a second; what is beyond that has to be
+	// tried again, with all images of the pod.
+	Limits queue.Limits
 	// Workers is how many bundles are worked on at once. 4 by default.
 	Workers int
 	// Backoff's zero fields take their defaults.
@@ -100,6 +106,16 @@ func New(config Config) (*Reconciler, error) {
 	if config.Workers <= 0 {
 		config.Workers = 4
 	}
+	for _, n := range []struct {
+		value     *int
+		byDefault int
+	}{
+		{&config.Limits.Total, 64}, {&config.Limits.PerNamespace, 16}, {&config.Limits.Share, 16}, {&config.Limits.Images, 5},
+	} {
+		if *n.value <= 0 {
+			*n.value = n.byDefault
+		}
+	}
 	for _, d := range []struct {
 		value     *time.Duration
 		byDefault time.Duration
@@ -108,6 +124,7 @@ func New(config Config) (*Reconciler, error) {
 		{&config.Backoff.Cap, 5 * time.Minute},
 		{&config.Backoff.Slow, 30 * time.Minute},
 		{&config.Backoff.ImageGrace, 20 * time.Second},
+		{&config.Limits.Gather, 200 * time.Millisecond},
 	} {
 		if *d.value <= 0 {
 			*d.value = d.byDefault

@@ -53,6 +53,8 @@ func TestFigures(t *testing.T) {
 	t.Run("archive", func(t *testing.T) { r.add(archiveFigures(t)...) })
 	t.Run("files", func(t *testing.T) { r.add(fileFigures(t)...) })
 	t.Run("ready", func(t *testing.T) { r.add(s.in(t).readyFigures()...) })
+	t.Run("many", func(t *testing.T) { r.add(s.in(t).manyFigures()...) })
+	t.Run("idle", func(t *testing.T) { r.add(s.in(t).idleFigures()...) })
 	t.Run("content", func(t *testing.T) {
 		s := s.in(t)
 		bare := s.startBare()

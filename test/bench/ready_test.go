@@ -104,21 +104,7 @@ func (s *scope) podSucceeded(name, program, reference string) time.Duration {
 	s.Helper()
 	pods := s.kube.CoreV1().Pods(s.ns)
 	took := s.until(name, pods.Watch, func() error {
-		_, err := pods.Create(s.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "bench"}},
-			Spec: corev1.PodSpec{
-				RestartPolicy:                corev1.RestartPolicyNever,
-				AutomountServiceAccountToken: ptr.To(false),
-				EnableServiceLinks:           ptr.To(false),
-				Volumes: []corev1.Volume{{Name: "content", VolumeSource: corev1.VolumeSource{
-					Image: &corev1.ImageVolumeSource{Reference: reference, PullPolicy: corev1.PullAlways},
-				}}},
-				Containers: []corev1.Container{{
-					Name: "exit", Image: program, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{contract.Program, contract.CommandExit},
-					VolumeMounts: []corev1.VolumeMount{{Name: "content", MountPath: "/content"}},
-				}},
-			},
-		}, metav1.CreateOptions{})
+		_, err := pods.Create(s.Context(), barePod(name, program, reference), metav1.CreateOptions{})
 		return err
 	}, func(object runtime.Object) (bool, error) {
 		p, ok := object.(*corev1.Pod)
@@ -133,6 +119,25 @@ func (s *scope) podSucceeded(name, program, reference string) time.Duration {
 	s.must(pods.Delete(s.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 	s.noPods()
 	return took
+}
+
+// barePod mounts an image and ends at once.
+func barePod(name, program, reference string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "bench"}},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                corev1.RestartPolicyNever,
+			AutomountServiceAccountToken: ptr.To(false),
+			EnableServiceLinks:           ptr.To(false),
+			Volumes: []corev1.Volume{{Name: "content", VolumeSource: corev1.VolumeSource{
+				Image: &corev1.ImageVolumeSource{Reference: reference, PullPolicy: corev1.PullAlways},
+			}}},
+			Containers: []corev1.Container{{
+				Name: "exit", Image: program, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{contract.Program, contract.CommandExit},
+				VolumeMounts: []corev1.VolumeMount{{Name: "content", MountPath: "/content"}},
+			}},
+		},
+	}
 }
 
 // until creates an object, and watches it from before that until it is done.

@@ -65,7 +65,7 @@ func TestReasons(t *testing.T) {
 func (c cause) test(t *testing.T) {
 	s := begin(t)
 	p := &plight{scope: s, tree: small(s.ns)}
-	log := s.recordBundles()
+	log := s.recordSayings()
 	remedy := c.arrange(p)
 	p.eventually("it says "+c.reason, func() error { return log.said("app", c.reason, c.stalled, append(p.words, c.words...)) })
 	p.warned("app", c.reason)
@@ -78,15 +78,15 @@ func causes() []cause {
 	return append(append(append(clusterCauses(), podCauses()...), registryCauses()...), contentCauses()...)
 }
 
-// bundleLog remembers every state of the bundles of a namespace, since some last for a moment only.
-type bundleLog struct {
+// sayings remembers every state of the bundles of a namespace, since some last for a moment only.
+type sayings struct {
 	mu     sync.Mutex
 	states []*v1alpha1.Bundle
 }
 
-func (s *scope) recordBundles() *bundleLog {
+func (s *scope) recordSayings() *sayings {
 	s.Helper()
-	log := &bundleLog{}
+	log := &sayings{}
 	factory := externalversions.NewSharedInformerFactoryWithOptions(s.bundles, 0, externalversions.WithNamespace(s.ns))
 	add := func(obj any) {
 		log.mu.Lock()
@@ -103,7 +103,7 @@ func (s *scope) recordBundles() *bundleLog {
 
 // said looks for a state in which a bundle gave a reason, in its conditions Unpacked and Ready alike, with
 // words that name what is wrong.
-func (l *bundleLog) said(name, reason string, stalled bool, words []string) error {
+func (l *sayings) said(name, reason string, stalled bool, words []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	heard := []string{}

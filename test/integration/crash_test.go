@@ -25,6 +25,17 @@ const crashes = 6
 // standalone starts a server without a cluster, that ends with the test.
 func standalone(t *testing.T, args ...string) (*harness.Server, clientset.Interface) {
 	t.Helper()
+	s, client := startStandalone(t, args...)
+	eventually(t, "default classes", func() string {
+		_, err := client.RukpakV1alpha1().ProvisionerClasses().Get(t.Context(), "raw", metav1.GetOptions{})
+		return problem(err)
+	})
+	return s, client
+}
+
+// startStandalone starts a server that is ready when it returns.
+func startStandalone(t *testing.T, args ...string) (*harness.Server, clientset.Interface) {
+	t.Helper()
 	s := must(harness.StartStandalone(t.Context(), shared.Programs, t.TempDir(), args...))(t)
 	t.Cleanup(func() {
 		if err := s.Kill(); err != nil {
@@ -34,12 +45,7 @@ func standalone(t *testing.T, args ...string) (*harness.Server, clientset.Interf
 			t.Log(s.Log())
 		}
 	})
-	client := must(s.Client())(t)
-	eventually(t, "default classes", func() string {
-		_, err := client.RukpakV1alpha1().ProvisionerClasses().Get(t.Context(), "raw", metav1.GetOptions{})
-		return problem(err)
-	})
-	return s, client
+	return s, must(s.Client())(t)
 }
 
 // TestKilledServerHasOldContentOrNew kills the server while it takes an upload, at a random moment.
@@ -150,6 +156,53 @@ func TestEtcdIsAway(t *testing.T) {
 		t.Errorf("other content is served: %s", digestOf(got))
 	}
 	must(own.Bundles("default").Create(t.Context(), uploadBundle("two", "raw"), metav1.CreateOptions{}))(t)
+	if !s.Running() || s.PID() != pid {
+		t.Error("the server did not live through it")
+	}
+}
+
+// TestEtcdIsAwayAtTheStart starts a server before its etcd.
+func TestEtcdIsAwayAtTheStart(t *testing.T) {
+	t.Parallel()
+	etcd := must(harness.StartEtcd(t.Context(), shared.Programs, t.TempDir()))(t)
+	t.Cleanup(func() {
+		if err := etcd.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := etcd.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s, client := startStandalone(t, "--etcd-servers="+etcd.URL)
+	own := client.RukpakV1alpha1()
+	for _, path := range []string{"/livez", "/readyz", "/apis", "/apis/rukpak.io/v1alpha1", "/openapi/v3"} {
+		if err := own.RESTClient().Get().AbsPath(path).MaxRetries(0).Do(t.Context()).Error(); err != nil {
+			t.Errorf("without etcd %s is answered with %v", path, err)
+		}
+	}
+	if own.RESTClient().Get().AbsPath("/healthz").MaxRetries(0).Do(t.Context()).Error() == nil {
+		t.Error("without etcd /healthz says that all is well")
+	}
+	content := canonical(t, noise("data", 1, 100))
+	t.Run("calls fail", func(t *testing.T) { callsSayThatEtcdIsAway(t, client, content) })
+	pid := s.PID()
+	if err := etcd.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the default classes are there", func() string {
+		_, err := own.ProvisionerClasses().Get(t.Context(), "raw", metav1.GetOptions{})
+		return problem(err)
+	})
+	must(own.Bundles("default").Create(t.Context(), uploadBundle("app", "raw"), metav1.CreateOptions{}))(t)
+	if err := put(t.Context(), own.RESTClient(), contentPath("default", "app"), content); err != nil {
+		t.Fatal(err)
+	}
+	if got := must(own.RESTClient().Get().AbsPath(contentPath("default", "app")).Do(t.Context()).Raw())(t); !bytes.Equal(got, content) {
+		t.Errorf("other content is served: %s", digestOf(got))
+	}
+	eventually(t, "health says so", func() string {
+		return problem(own.RESTClient().Get().AbsPath("/healthz").Do(t.Context()).Error())
+	})
 	if !s.Running() || s.PID() != pid {
 		t.Error("the server did not live through it")
 	}

@@ -13,6 +13,7 @@ import (
 func TestClientsStayLight(t *testing.T) {
 	for _, pattern := range []string{
 		"./pkg/apis/rukpak/v1alpha1", "./pkg/generated/clientset/...", "./pkg/generated/informers/...", "./pkg/generated/listers/...", "./pkg/generated/applyconfiguration/...",
+		"./pkg/bundleclient", "./pkg/fetch", "./cmd/rukpak-fetch",
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", pattern)
 		cmd.Dir = shared.Root

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,7 +107,7 @@ func tool(t *testing.T, s *harness.Server, args ...string) (code int, stdout, st
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, shared.Programs.Server, append(args, "--data-dir="+s.Dir)...)
+	cmd := exec.CommandContext(ctx, shared.Programs.Server, slices.Insert(slices.Clone(args), 1, "--data-dir="+s.Dir)...)
 	stdout, stderr, err := output(cmd, "")
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	if err != nil && !ended {
@@ -187,8 +188,17 @@ func TestFsck(t *testing.T) {
 	if code, _, stderr := tool(t, s, "fsck", "--repair"); code != 2 || !strings.Contains(stderr, "nothing is repaired") {
 		t.Errorf("with a store of somebody else it ends with %d: %s", code, stderr)
 	}
-	if code, _, stderr := tool(t, s, "fsck", "--data-dir=/nowhere", "-o=yaml"); code != 2 {
-		t.Errorf("with a wrong flag it ends with %d: %s", code, stderr)
+	missing := filepath.Join(t.TempDir(), "missing")
+	for name, args := range map[string][]string{
+		"a wrong value": {"-o=yaml"}, "a wrong flag": {"--repare"}, "a word too much": {"now"},
+		"a data dir that is not there": {"--data-dir=" + missing}, "a store that is not there": {"--content-store=other=file://" + missing},
+	} {
+		if code, _, stderr := tool(t, s, append([]string{"fsck"}, args...)...); code != 2 {
+			t.Errorf("with %s it ends with %d: %s", name, code, stderr)
+		}
+	}
+	if _, err := os.Stat(missing); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it has made a folder: %v", err)
 	}
 }
 

@@ -121,6 +121,8 @@ type BundleSpec struct {
 	ServiceAccountName   string
 	ImagePullSecrets     []LocalObjectReference
 	Suspend              bool
+
+	RefreshIntervalSeconds *int32
 }
 
 // SourceType says which member of a BundleSource is set.
@@ -178,7 +180,17 @@ type BundleStatus struct {
 	History            []ContentStatus
 	Unpack             *UnpackStatus
 	Conditions         []metav1.Condition
+	Refresh            *RefreshStatus
 	LastHandledRetry   string
+	LastHandledRefresh string
+}
+
+// RefreshStatus tells of looking up what the reference of a source names now.
+type RefreshStatus struct {
+	LastTime *metav1.Time
+	Failures int32
+	NextTime *metav1.Time
+	Refused  string
 }
 
 // ResolvedSource is what content was taken from.
@@ -191,6 +203,7 @@ type ResolvedSource struct {
 // ResolvedImage is the image that content was taken from.
 type ResolvedImage struct {
 	Reference string
+	Message   string
 }
 
 // ResolvedUpload says who wrote the content.
@@ -225,6 +238,7 @@ type UnpackStatus struct {
 	ClassResourceVersion string
 	ClassGeneration      int64
 	RetryRequested       bool
+	Refresh              bool
 	StartTime            *metav1.Time
 	EndTime              *metav1.Time
 	Failures             int32

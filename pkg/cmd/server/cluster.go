@@ -137,7 +137,7 @@ func (p *process) runUnpack(ctx context.Context) error {
 	config := unpack.Config{
 		Room:    p.server.Content.Room,
 		Bundles: p.loopback, Kube: p.kube, Direct: image.New(), AllowDirect: p.Unpack.AllowDirect, Scratch: p.scratch(),
-		Image: p.Unpack.Image, Key: p.certificates.follower.Identity().AttemptKey, Workers: p.Unpack.Workers,
+		Image: p.Unpack.Image, Key: p.certificates.follower.Identity().AttemptKey, Workers: p.Unpack.Workers, Limits: p.Unpack.Limits,
 		Backoff: unpack.Backoff{Base: p.Unpack.BackoffBase, Cap: p.Unpack.BackoffCap, Slow: p.Unpack.BackoffSlow, ImageGrace: p.Unpack.ImageGrace},
 	}
 	if p.endpoint != nil {

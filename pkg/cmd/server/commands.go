@@ -74,6 +74,9 @@ func (o *Options) withProcess(ctx context.Context, open func(*process, context.C
 	defer p.close()
 	late := time.AfterFunc(openTimeout, func() { cancel(fmt.Errorf("not reached within %v", openTimeout)) })
 	err := open(p, ctx, cancel)
+	if err == nil {
+		err = p.awaitEtcd(ctx)
+	}
 	late.Stop()
 	if err != nil {
 		return err

@@ -76,6 +76,13 @@ func newFsckCommand(code *int) *cobra.Command {
 		*code = exitUnchecked
 		return run(cmd, args)
 	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := cobra.NoArgs(cmd, args)
+		if err != nil {
+			*code = exitUnchecked
+		}
+		return err
+	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		*code = exitUnchecked
 		return err
@@ -88,7 +95,7 @@ func (f *fsck) run(ctx context.Context) (clean bool, err error) {
 	if f.output != "text" && f.output != "json" {
 		return false, fmt.Errorf("--output: %q is neither text nor json", f.output)
 	}
-	err = f.withProcess(ctx, (*process).openStorage, func(ctx context.Context, p *process) error {
+	err = f.withProcess(ctx, (*process).openStored, func(ctx context.Context, p *process) error {
 		bundles, err := p.offlineBundles()
 		if err != nil {
 			return err
@@ -195,7 +202,7 @@ func (p *process) offlineBundles() (*bundle.Storage, error) {
 	if err := options.ApplyTo(&config.Config); err != nil {
 		return nil, fmt.Errorf("open the stored bundles: %w", err)
 	}
-	bundles, err := bundle.NewStorage(apiserver.Scheme, config.RESTOptionsGetter, func(*rukpak.Bundle) {})
+	bundles, err := bundle.NewStorage(apiserver.Scheme, config.RESTOptionsGetter, nil, func(*rukpak.Bundle) {})
 	if err != nil {
 		return nil, fmt.Errorf("open the stored bundles: %w", err)
 	}
@@ -215,10 +222,11 @@ func (p *process) namedContent(ctx context.Context, bundles *bundle.Storage) ([]
 			named = append(named, verify.Named{BundleUID: string(b.UID), Namespace: b.Namespace, Name: b.Name, Digest: c.Digest, Size: c.Size})
 		}
 	}
-	for ref, err := range p.uploads.Refs(ctx) {
-		if err != nil {
-			return nil, err
-		}
+	parts, err := p.partsOfUploads(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, ref := range parts {
 		named = append(named, verify.Named{BundleUID: ref.BundleUID, Digest: ref.Digest, Part: true})
 	}
 	return named, nil

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"sync"
 	"time"
 
@@ -38,9 +37,6 @@ const (
 	firstCheckTimeout = 20 * time.Second
 )
 
-// acceptToken is what --accept-data-loss takes.
-var acceptToken = regexp.MustCompile("^[0-9a-f]{16}$")
-
 // checkInstance finds out whether etcd and the content stores are this server's, before anything is written to them.
 func (p *process) checkInstance(ctx context.Context, _ context.CancelCauseFunc) error {
 	guard, err := p.newGuard()
@@ -50,6 +46,9 @@ func (p *process) checkInstance(ctx context.Context, _ context.CancelCauseFunc) 
 	p.instance = guard
 	// It is part of healthz alone, for the reasons that checkEtcd has.
 	p.config.AddHealthzChecks(healthz.NamedCheck("instance", func(*http.Request) error { return guard.Err() }))
+	if p.monitor != nil && p.monitor.Err() != nil {
+		return nil // watchInstance looks once etcd is there
+	}
 	ctx, cancel := context.WithTimeout(ctx, firstCheckTimeout)
 	defer cancel()
 	// A refusal is served, and told by Observe.

@@ -33,7 +33,7 @@ func (p *process) lead(ctx context.Context) error {
 	}
 	do("unpack", p.whenWhole(p.runUnpack))
 	do("check content", p.checkContent)
-	do("watch room", p.whenWhole(p.watchRoom))
+	do("watch room", p.watchRoom)
 	do("rotate the authority", p.certificates.rotate)
 	if p.certificates.claims != nil {
 		do("look for claims of others", p.certificates.claims.Run)

@@ -28,6 +28,7 @@ import (
 	"rukpak.io/apiserver/pkg/admission"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/apiserver"
+	"rukpak.io/apiserver/pkg/unpack/queue"
 )
 
 const (
@@ -87,6 +88,7 @@ type UnpackOptions struct {
 	Image       string
 	AllowDirect bool
 	Workers     int
+	Limits      queue.Limits
 	BackoffBase time.Duration
 	BackoffCap  time.Duration
 	BackoffSlow time.Duration
@@ -127,6 +129,7 @@ func NewOptions() *Options {
 		APIAudiences: []string{"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"},
 		Certificates: newCertificateOptions(),
 		Unpack: UnpackOptions{
+			Limits:  queue.Limits{Total: 64, PerNamespace: 16, Share: 16},
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
 		},
 		Transfers:    defaultTransferOptions(),
@@ -158,6 +161,9 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs = sets.FlagSet("unpack")
 	fs.StringVar(&o.Unpack.Image, "unpack-image", o.Unpack.Image, "Image of unpack pods: that of this server. Required in a cluster.")
 	fs.BoolVar(&o.Unpack.AllowDirect, "allow-direct", o.Unpack.AllowDirect, "Let classes use the mode Direct, in which this server pulls images itself, without credentials. Always on when standalone.")
+	fs.IntVar(&o.Unpack.Limits.Total, "max-unpack-pods", o.Unpack.Limits.Total, "How many unpack pods, and pulls in mode Direct, there are at the same time. Other bundles wait; namespaces take turns.")
+	fs.IntVar(&o.Unpack.Limits.PerNamespace, "max-unpack-pods-per-namespace", o.Unpack.Limits.PerNamespace, "How many of them one namespace has at the same time.")
+	fs.IntVar(&o.Unpack.Limits.Share, "max-bundles-per-unpack-pod", o.Unpack.Limits.Share, "How many bundles of a namespace that wait together, and differ in nothing but their images, share an unpack pod. 1 gives each a pod of its own.")
 	fs.IntVar(&o.Unpack.Workers, "unpack-workers", o.Unpack.Workers, "How many bundles are worked on at the same time.")
 	fs.DurationVar(&o.Unpack.BackoffBase, "unpack-backoff", o.Unpack.BackoffBase, "Pause after the first failed attempt; it doubles with each further one.")
 	fs.DurationVar(&o.Unpack.BackoffCap, "unpack-backoff-cap", o.Unpack.BackoffCap, "Longest pause between attempts up to the class's backoffLimit.")
@@ -236,6 +242,14 @@ func (o *Options) Validate() error {
 	if o.Unpack.Workers < 1 {
 		errs = append(errs, fmt.Errorf("--unpack-workers: %d is less than 1", o.Unpack.Workers))
 	}
+	for flag, n := range map[string]int{
+		"max-unpack-pods": o.Unpack.Limits.Total, "max-unpack-pods-per-namespace": o.Unpack.Limits.PerNamespace,
+		"max-bundles-per-unpack-pod": o.Unpack.Limits.Share,
+	} {
+		if n < 1 {
+			errs = append(errs, fmt.Errorf("--%s: %d is less than 1", flag, n))
+		}
+	}
 	for flag, d := range map[string]time.Duration{
 		"unpack-backoff": o.Unpack.BackoffBase, "unpack-backoff-cap": o.Unpack.BackoffCap, "unpack-backoff-slow": o.Unpack.BackoffSlow,
 		"content-gc-interval": o.Collect.Interval, "content-gc-grace": o.Collect.Grace, "upload-expiry": o.UploadExpiry,
@@ -246,9 +260,6 @@ func (o *Options) Validate() error {
 	}
 	errs = append(errs, o.Scrub.validate()...)
 	errs = append(errs, o.Space.validate()...)
-	if o.AcceptDataLoss != "" && !acceptToken.MatchString(o.AcceptDataLoss) {
-		errs = append(errs, fmt.Errorf("--accept-data-loss: %q is not a token that a refusal names", o.AcceptDataLoss))
-	}
 	errs = append(errs, o.Transfers.validate()...)
 	stores, err := parseStores(o.Stores, o.DataDir)
 	if err != nil {

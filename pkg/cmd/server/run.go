@@ -72,7 +72,7 @@ func (o *Options) Run(ctx context.Context) error {
 	p := &process{Options: o, stores: map[string]content.Store{}, recheck: make(chan struct{}, 1), storeMetrics: newStoreMetrics()}
 	defer p.close()
 	for _, step := range []func(context.Context, context.CancelCauseFunc) error{
-		p.openStorage, p.emptyScratch, p.applyOptions, p.checkInstance, p.assemble, p.addHooks,
+		p.openStorage, p.lookForEtcd, p.emptyScratch, p.applyOptions, p.checkInstance, p.assemble, p.addHooks,
 	} {
 		if err := step(ctx, cancel); err != nil {
 			return err
@@ -113,6 +113,23 @@ func (p *process) openStorage(ctx context.Context, cancel context.CancelCauseFun
 	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data dir: %w", err)
 	}
+	return p.openParts(ctx, cancel)
+}
+
+// openStored opens what openStorage does if it is there, and makes nothing.
+func (p *process) openStored(ctx context.Context, cancel context.CancelCauseFunc) error {
+	for name, u := range p.storeURLs {
+		if u.Scheme != schemeFile {
+			continue
+		}
+		if _, err := os.Stat(u.Path); err != nil {
+			return fmt.Errorf("open the content store %s: %w", name, err)
+		}
+	}
+	return p.openParts(ctx, cancel)
+}
+
+func (p *process) openParts(ctx context.Context, cancel context.CancelCauseFunc) error {
 	if err := p.openFolders(ctx); err != nil {
 		return err
 	}
@@ -225,7 +242,7 @@ func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) er
 		"rukpak-space":        p.watchEtcdSpace,
 	}
 	if p.monitor != nil {
-		hooks["rukpak-etcd"] = func(ctx context.Context) error { p.monitor.Run(ctx); return nil }
+		hooks["rukpak-etcd"] = p.watchEtcd
 	}
 	if p.kube != nil {
 		hooks["rukpak-permissions"] = func(ctx context.Context) error {

@@ -90,10 +90,6 @@ func (p *process) scrubber(name string) func(context.Context) error {
 			return saveProgress(ctx, p.client, name, progress)
 		},
 		Damaged: func(ctx context.Context, digest string) error {
-			// What is wrong may be that this is another's store.
-			if err := p.instance.Err(); err != nil {
-				return err
-			}
 			_, err := p.server.Content.Damaged(ctx, name, digest)
 			return err
 		},

@@ -56,6 +56,10 @@ const roomInterval = 10 * time.Second
 // watchRoom counts what bundles have, and ends the waiting of those that wait for room in their content store, until ctx ends.
 func (p *process) watchRoom(ctx context.Context) error {
 	for {
+		// What another etcd has is not to be counted, nor changed.
+		if err := p.instance.Wait(ctx); err != nil {
+			return nil
+		}
 		bundles, err := p.server.Bundles.ListCached(ctx)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Cannot list bundles yet", "err", err)

@@ -22,6 +22,8 @@ import (
 
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
+	"rukpak.io/apiserver/pkg/content/reference"
+	"rukpak.io/apiserver/pkg/content/upload"
 	"rukpak.io/apiserver/pkg/etcd"
 )
 
@@ -81,10 +83,41 @@ func (p *process) openEtcd(ctx context.Context, cancel context.CancelCauseFunc) 
 	})
 	p.client = client
 	p.monitor = etcd.NewMonitor(client)
-	// The storage of the API cannot be made without it. There is nothing to serve until then.
-	return p.monitor.Wait(ctx, func(err error) {
-		klog.FromContext(ctx).Error(err, "Waiting for etcd", "servers", transportConfig.ServerList)
-	})
+	return nil
+}
+
+// lookForEtcd finds out whether an etcd that can be away is there. The server starts without it: it answers discovery, and
+// says to all else why it cannot answer.
+func (p *process) lookForEtcd(ctx context.Context, _ context.CancelCauseFunc) error {
+	if p.monitor != nil {
+		if err := p.monitor.Look(ctx); err != nil {
+			p.tellOfEtcd(err)
+		}
+	}
+	return nil
+}
+
+// watchEtcd asks until ctx ends.
+func (p *process) watchEtcd(ctx context.Context) error {
+	p.monitor.Run(ctx, p.tellOfEtcd)
+	return nil
+}
+
+func (p *process) tellOfEtcd(err error) {
+	log := klog.Background().WithValues("servers", p.Recommended.Etcd.StorageConfig.Transport.ServerList)
+	if err != nil {
+		log.Error(err, "Etcd does not answer")
+		return
+	}
+	log.Info("Etcd answers again")
+}
+
+// awaitEtcd returns when etcd is there, or ctx ends.
+func (p *process) awaitEtcd(ctx context.Context) error {
+	if p.monitor == nil {
+		return nil
+	}
+	return p.monitor.Wait(ctx, p.tellOfEtcd)
 }
 
 // checkEtcd is part of healthz alone. A server that is killed because its etcd is away (livez) comes back no
@@ -192,11 +225,40 @@ func (p *process) live(ctx context.Context) (map[collect.Pair]struct{}, error) {
 			pairs[collect.Pair{BundleUID: string(b.UID), Digest: c.Digest}] = struct{}{}
 		}
 	}
-	for ref, err := range p.uploads.Refs(ctx) {
-		if err != nil {
-			return nil, err
-		}
+	parts, err := p.partsOfUploads(ctx)
+	for _, ref := range parts {
 		pairs[collect.Pair{BundleUID: ref.BundleUID, Digest: ref.Digest}] = struct{}{}
 	}
-	return pairs, nil
+	return pairs, err
+}
+
+// partsOfUploads lists the records of parts that are to be kept: those of uploads under way, and what one that cannot be read may have.
+func (p *process) partsOfUploads(ctx context.Context) ([]reference.Ref, error) {
+	var (
+		parts      []reference.Ref
+		unreadable []*upload.UnreadableError
+	)
+	for ref, err := range p.uploads.Refs(ctx) {
+		if u, ok := errors.AsType[*upload.UnreadableError](err); ok {
+			unreadable = append(unreadable, u)
+		} else if err != nil {
+			return nil, err
+		} else {
+			parts = append(parts, ref)
+		}
+	}
+	if len(unreadable) == 0 {
+		return parts, nil
+	}
+	for store := range p.stores {
+		for rec, err := range p.records.List(ctx, store) {
+			if err != nil {
+				return nil, err
+			}
+			if slices.ContainsFunc(unreadable, func(u *upload.UnreadableError) bool { return u.MayHold(rec.BundleUID) }) {
+				parts = append(parts, rec.Ref)
+			}
+		}
+	}
+	return parts, nil
 }

@@ -4,6 +4,8 @@
 package bucket
 
 import (
+	"time"
+
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
 )
@@ -17,3 +19,11 @@ func New(b *blob.Bucket, prefix string) *Store {
 	}
 	return newStore(b, local, prefix, patience{Call: DefaultCall, Stall: DefaultStall}, func() {})
 }
+
+// SetTurn says how long a writer waits for memory.
+func (s *Store) SetTurn(d time.Duration) { s.turn = d }
+
+// MaxUploads is how many writers have memory at the same time, and ErrBusy the error of one more.
+const MaxUploads = maxUploads
+
+var ErrBusy = errBusy

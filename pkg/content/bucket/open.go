@@ -96,7 +96,7 @@ func newStore(bucket *blob.Bucket, cloud cloud, prefix string, patient patience,
 	if prefix != "" && !strings.HasSuffix(prefix, "/") {
 		prefix += "/"
 	}
-	return &Store{bucket: bucket, cloud: cloud, prefix: prefix, patient: patient, release: release}
+	return &Store{bucket: bucket, cloud: cloud, prefix: prefix, patient: patient, release: release, uploads: make(chan struct{}, maxUploads), turn: turnTime}
 }
 
 // query reads the parameters of a URL, each once.

@@ -55,6 +55,8 @@ type Store struct {
 	patient patience
 	release func() // lets go of connections
 	fullAt  atomic.Int64
+	uploads chan struct{} // holds one for each upload that is under way
+	turn    time.Duration // that a writer waits for one of them to end
 }
 
 var _ content.Store = (*Store)(nil)

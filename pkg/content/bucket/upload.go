@@ -19,12 +19,19 @@ const (
 	// partSize and parts are what one upload keeps in memory: parts of that size under way, and one that fills.
 	partSize = 8 << 20
 	parts    = 2
+	// maxUploads bounds the uploads at the same time, and with them their memory, to 144 MiB. What is small needs none.
+	maxUploads = 6
+	// turnTime is how long a writer waits until one of them ends.
+	turnTime = 20 * time.Second
 
 	// abortTime is how long an upload may take to clean up behind itself.
 	abortTime = 10 * time.Second
 )
 
-var errAborted = errors.New("aborted")
+var (
+	errAborted = errors.New("aborted")
+	errBusy    = fmt.Errorf("%d uploads to the object store are under way, as many as there may be", maxUploads)
+)
 
 func options() *blob.WriterOptions {
 	return &blob.WriterOptions{ContentType: "application/octet-stream", BufferSize: partSize, MaxConcurrency: parts}
@@ -73,19 +80,29 @@ type upload struct {
 	err    error // once it has ended
 }
 
-// startUpload begins an object in tmp. It outlives ctx, and is ended by finish or abort.
-func (s *Store) startUpload(ctx context.Context) *upload {
+// startUpload begins an object in tmp, when there is memory for it. It outlives ctx, and is ended by finish or abort.
+func (s *Store) startUpload(ctx context.Context) (*upload, error) {
+	late := time.NewTimer(s.turn)
+	defer late.Stop()
+	select {
+	case s.uploads <- struct{}{}:
+	case <-late.C:
+		return nil, errBusy
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	r, w := io.Pipe()
 	u := &upload{store: s, key: s.prefix + tmpFolder + newID(), pipe: w, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(u.ended)
+		defer func() { <-s.uploads }()
 		if err := s.put(ctx, u.key, r); err != nil {
 			u.err = s.explainPut(context.WithoutCancel(ctx), ctx, err)
 		}
 		r.CloseWithError(u.err)
 	}()
-	return u
+	return u, nil
 }
 
 func (u *upload) write(ctx context.Context, p []byte) (int, error) {

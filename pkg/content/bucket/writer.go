@@ -63,7 +63,10 @@ func (w *writer) write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	if w.upload == nil {
-		w.upload = w.store.startUpload(w.ctx)
+		var err error
+		if w.upload, err = w.store.startUpload(w.ctx); err != nil {
+			return 0, err
+		}
 		if _, err := w.upload.write(w.ctx, w.buffer); err != nil {
 			return 0, err
 		}
@@ -184,8 +187,11 @@ func (s *Store) putExactly(ctx context.Context, key string, r io.Reader, size in
 		}
 		return s.putBytes(ctx, key, text)
 	}
-	u := s.startUpload(ctx)
-	_, err := io.Copy(writerFunc(func(p []byte) (int, error) { return u.write(ctx, p) }), r)
+	u, err := s.startUpload(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(writerFunc(func(p []byte) (int, error) { return u.write(ctx, p) }), r)
 	if err == nil {
 		err = u.commit(ctx, key, size)
 	}

@@ -184,10 +184,14 @@ func (r *round) mark(ctx context.Context) error {
 
 func (r *round) sweep(ctx context.Context) error {
 	for _, tomb := range r.tombs {
-		if _, ok := r.liveDigests[tomb.Digest]; ok {
-			continue // it has lost its records; Missing says so
-		}
 		age := r.now.Sub(tomb.Time)
+		if _, ok := r.liveDigests[tomb.Digest]; ok {
+			// It has lost its records, as Missing says, or a damaged blob of it was being removed when a process ended.
+			if r.abandoned(tomb) && r.failed(ctx, r.unmark(ctx, tomb)) {
+				return ctx.Err()
+			}
+			continue
+		}
 		due := tomb.State == reference.Pending && age > r.Grace ||
 			tomb.State == reference.Deleting && (age > r.Takeover || r.Takeover == 0)
 		if due && r.failed(ctx, r.delete(ctx, tomb)) {
@@ -200,7 +204,12 @@ func (r *round) sweep(ctx context.Context) error {
 func (r *round) delete(ctx context.Context, tomb reference.Tombstone) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
+	old := tomb
 	tomb, ok, err := r.Records.StartDeleting(ctx, tomb)
+	if err == nil && !ok && r.abandoned(old) {
+		// Somebody has it: it was a damaged blob that was being removed.
+		return r.unmark(ctx, old)
+	}
 	if err != nil || !ok {
 		return err
 	}
@@ -220,6 +229,17 @@ func (r *round) delete(ctx context.Context, tomb reference.Tombstone) error {
 	}
 	failpoint.Hit("collect/after-unmark")
 	return nil
+}
+
+// abandoned says whether a deletion is one whose process has ended.
+func (r *round) abandoned(tomb reference.Tombstone) bool {
+	return tomb.State == reference.Deleting && r.now.Sub(tomb.Time) > max(r.Takeover, 2*deleteTimeout)
+}
+
+// unmark lets the digest be stored again.
+func (r *round) unmark(ctx context.Context, tomb reference.Tombstone) error {
+	_, err := r.Records.Unmark(ctx, tomb)
+	return err
 }
 
 // most says whether so many are to go that it is suspicious.

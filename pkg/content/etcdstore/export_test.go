@@ -35,3 +35,13 @@ var (
 	ErrSwept    = errSwept
 	ErrReplaced = errReplaced
 )
+
+// Kept is how many chunks are in memory, and At at how many readers are.
+func (s *Store) Kept() (kept, at int) {
+	s.chunks.mu.Lock()
+	defer s.chunks.mu.Unlock()
+	return s.chunks.recent.Len(), len(s.chunks.all)
+}
+
+// MaxChunks is how many chunks may be in memory.
+const MaxChunks = maxChunks

@@ -15,7 +15,7 @@ import (
 	"rukpak.io/apiserver/pkg/content"
 )
 
-// reader reads a range chunk by chunk.
+// reader reads a range chunk by chunk. What it is at is kept with that of all readers.
 type reader struct {
 	ctx      context.Context
 	store    *Store
@@ -23,7 +23,8 @@ type reader struct {
 	manifest *manifest
 	revision int64
 	at, end  int64
-	chunk    []byte // what is left of the one that was read last
+	chunk    *chunk // that at is in, nil if it is in none yet
+	number   int64  // of chunk
 	changes  bool   // another manifest under the key may have other bytes
 	closed   bool
 }
@@ -53,44 +54,75 @@ func (r *reader) Read(p []byte) (int, error) {
 	case len(p) == 0:
 		return 0, nil
 	}
-	if len(r.chunk) == 0 {
-		if err := r.fetch(); err != nil {
-			return 0, fmt.Errorf("read content at %d of %d bytes: %w", r.at, r.manifest.Size, err)
-		}
+	n, err := r.read(p[:min(int64(len(p)), r.end-r.at)])
+	if err != nil {
+		return 0, fmt.Errorf("read content at %d of %d bytes: %w", r.at, r.manifest.Size, err)
 	}
-	n := copy(p, r.chunk[:min(int64(len(r.chunk)), r.end-r.at)])
-	r.chunk = r.chunk[n:]
 	r.at += int64(n)
 	return n, nil
 }
 
+// read copies what there is of the chunk at the position, which it reads if need be.
+func (r *reader) read(p []byte) (int, error) {
+	for {
+		number := r.at / r.manifest.ChunkSize
+		if r.chunk != nil && r.number != number {
+			r.leave()
+		}
+		if r.chunk == nil {
+			r.chunk, r.number = r.store.chunks.enter(r.store.chunkKey(r.manifest.Upload, number)), number
+		}
+		data := r.store.chunks.data(r.chunk)
+		if data == nil {
+			var err error
+			if data, err = r.fetch(number); err != nil {
+				return 0, err
+			}
+		}
+		if r.chunk != nil {
+			return copy(p, data[r.at-number*r.manifest.ChunkSize:]), nil
+		}
+	}
+}
+
+func (r *reader) leave() {
+	if r.chunk != nil {
+		r.store.chunks.leave(r.chunk)
+		r.chunk = nil
+	}
+}
+
 // Close lets go of the chunk in memory.
 func (r *reader) Close() error {
-	r.closed, r.chunk = true, nil
+	r.closed = true
+	r.leave()
 	return nil
 }
 
-// fetch reads the chunk at the position.
-func (r *reader) fetch() error {
-	for {
-		number := r.at / r.manifest.ChunkSize
-		resp, err := r.store.get(r.ctx, r.store.chunkKey(r.manifest.Upload, number), clientv3.WithRev(r.revision))
-		if errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) {
-			if err := r.refresh(); err != nil {
-				return err
-			}
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		want := min(r.manifest.ChunkSize, r.manifest.Size-number*r.manifest.ChunkSize)
-		if len(resp.Kvs) == 0 || int64(len(resp.Kvs[0].Value)) != want {
-			return fmt.Errorf("%w: chunk %d of upload %s is not what it was", content.ErrDigestMismatch, number, r.manifest.Upload)
-		}
-		r.chunk = resp.Kvs[0].Value[r.at-number*r.manifest.ChunkSize:]
-		return nil
+// fetch reads a chunk from etcd. Where the manifest is another one by then, the reader is at no chunk.
+func (r *reader) fetch(number int64) ([]byte, error) {
+	done, err := r.store.chunks.fetching(r.ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
+	if data := r.store.chunks.data(r.chunk); data != nil {
+		return data, nil // another reader was quicker
+	}
+	resp, err := r.store.get(r.ctx, r.store.chunkKey(r.manifest.Upload, number), clientv3.WithRev(r.revision))
+	if errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) {
+		r.leave()
+		return nil, r.refresh()
+	}
+	if err != nil {
+		return nil, err
+	}
+	want := min(r.manifest.ChunkSize, r.manifest.Size-number*r.manifest.ChunkSize)
+	if len(resp.Kvs) == 0 || int64(len(resp.Kvs[0].Value)) != want {
+		return nil, fmt.Errorf("%w: chunk %d of upload %s is not what it was", content.ErrDigestMismatch, number, r.manifest.Upload)
+	}
+	r.store.chunks.keep(r.chunk, resp.Kvs[0].Value)
+	return resp.Kvs[0].Value, nil
 }
 
 var errReplaced = errors.New("it was replaced while it was read, and etcd was compacted")

@@ -63,6 +63,7 @@ type Store struct {
 	prefix   string
 	capacity int64
 	patience time.Duration // from the first request that failed to the last that is tried
+	chunks   *shelf        // of all readers
 	fullAt   atomic.Int64  // when etcd last said that its quota is used up, Unix nanoseconds
 }
 
@@ -73,7 +74,7 @@ var _ content.Store = (*Store)(nil)
 // which should be well below the quota of etcd: a replaced or removed chunk takes space until
 // etcd was compacted. The caller keeps the client of kv alive for as long as the store is used.
 func New(kv clientv3.KV, prefix string, capacity int64) *Store {
-	return &Store{kv: kv, prefix: strings.TrimSuffix(prefix, "/"), capacity: capacity, patience: patience}
+	return &Store{kv: kv, prefix: strings.TrimSuffix(prefix, "/"), capacity: capacity, patience: patience, chunks: newShelf()}
 }
 
 // Create begins a blob.
@@ -84,7 +85,8 @@ func (s *Store) Create(ctx context.Context) (content.Writer, error) {
 	return newWriter(ctx, s), nil
 }
 
-// Open returns a reader that reads a chunk at a time. One that reads the whole blob checks
+// Open returns a reader that reads a chunk at a time; all readers of the store together keep no more than 64 of them in
+// memory. One that reads the whole blob checks
 // the digest of what it read, and ends in content.ErrDigestMismatch if it is another.
 func (s *Store) Open(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error) {
 	key, err := s.key(ctx, blobs, digest)

@@ -8,8 +8,24 @@
 //	PREFIX/tombstones/STORE/DIGEST        {"state": "pending"|"deleting", "time": …}
 //
 // STORE is the name of a configured content store, DIGEST is sha256:HEX, times are
-// RFC 3339 in UTC. A digest has records or a tombstone, never both: each
-// transaction that writes one checks for the other.
+// RFC 3339 in UTC. A digest has records or a tombstone, never both, but for a damaged
+// blob that is being removed: each transaction that writes one checks for the other.
+//
+// # Removing what is damaged
+//
+// A blob that does not have its digest is removed although records name it
+// (package verify). Whoever stores the same digest meanwhile must not lose it:
+//
+//  1. the remover reads the blob, and remembers which one it is, by its size and time;
+//  2. StartRemoving, so that Add waits;
+//  3. it looks whether it still is that one, and deletes it;
+//  4. Unmark.
+//
+// A committer that has added its record before step 2 waits, after its Commit, until
+// no tombstone stands, and looks whether its blob is there. If it was stored before
+// step 3 the remover sees another one and leaves it; if it was stored between the look and the
+// deletion, the committer sees that it is gone; if the committer looks before
+// step 2, so has the blob been there before it, and the remover sees another one.
 //
 // # Committing
 //
@@ -17,7 +33,7 @@
 //
 //  1. write the bytes to a content.Writer, which nobody can see;
 //  2. Add the record;
-//  3. Commit the writer;
+//  3. Commit the writer, with the function of that name;
 //  4. name the digest in the bundle's status, on the condition that the bundle
 //     still is what it was.
 //

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -73,23 +72,7 @@ func New(kv clientv3.KV, prefix string, now func() time.Time) *Records {
 //
 // After an error the record may have been written.
 func (r *Records) Add(ctx context.Context, ref Ref, namespace, name string) error {
-	const most = time.Second
-	pause := 10 * time.Millisecond
-	for {
-		err := r.TryAdd(ctx, ref, namespace, name)
-		if !errors.Is(err, ErrDeleting) {
-			return err
-		}
-		// Committers of one digest would otherwise come back all at once.
-		timer := time.NewTimer(pause/2 + rand.N(pause/2))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
-		case <-timer.C:
-		}
-		pause = min(2*pause, most)
-	}
+	return r.untilDeleted(ctx, func() error { return r.TryAdd(ctx, ref, namespace, name) })
 }
 
 // TryAdd is Add without waiting: it returns ErrDeleting at once.

@@ -52,6 +52,43 @@ func (r *Records) StartDeleting(ctx context.Context, tomb Tombstone) (Tombstone,
 	return r.putTombstone(ctx, tomb, unchanged)
 }
 
+// StartRemoving writes a tombstone in the state deleting although the digest may have records: its bytes were found to be
+// damaged, and those who have it are to get them anew. It fails, with false, while another deletion is going on. The
+// caller may delete the blob then, if it still is the one that was damaged, and ends with Unmark, in less time than the collector
+// takes to take a deletion for one whose process has ended.
+func (r *Records) StartRemoving(ctx context.Context, store, digest string) (Tombstone, bool, error) {
+	tomb := Tombstone{Store: store, Digest: digest, State: Deleting}
+	if err := checkRef(Ref{Store: store, Digest: digest, BundleUID: "any"}); err != nil {
+		return tomb, false, fmt.Errorf("write tombstone: %w", err)
+	}
+	tomb.Time = r.now().UTC()
+	value, err := json.Marshal(tombstoneValue{State: tomb.State, Time: tomb.Time})
+	if err != nil {
+		return tomb, false, fmt.Errorf("write tombstone %s: %w", tomb, err)
+	}
+	key := r.tombstoneKey(store, digest)
+	for guard := clientv3.Compare(clientv3.CreateRevision(key), "=", 0); ; {
+		resp, err := r.kv.Txn(ctx).If(guard).Then(clientv3.OpPut(key, string(value))).Else(clientv3.OpGet(key)).Commit()
+		if err != nil {
+			return tomb, false, fmt.Errorf("write tombstone %s: %w", tomb, err)
+		}
+		if resp.Succeeded {
+			tomb.ModRevision = resp.Header.Revision
+			return tomb, true, nil
+		}
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 { // it is gone since
+			guard = clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+			continue
+		}
+		old, err := r.parseTombstone(store, digest, kvs[0])
+		if err != nil || old.State == Deleting {
+			return tomb, false, err
+		}
+		guard = clientv3.Compare(clientv3.ModRevision(key), "=", old.ModRevision)
+	}
+}
+
 // putTombstone writes a tombstone with the present time if the guard holds and the
 // digest has no records.
 func (r *Records) putTombstone(ctx context.Context, tomb Tombstone, guard clientv3.Cmp) (Tombstone, bool, error) {

@@ -25,6 +25,29 @@ var (
 	ErrInvalidID = errors.New("invalid upload ID")
 )
 
+// UnreadableError says that a key that should hold a session does not.
+type UnreadableError struct {
+	// Key is that of etcd, and ID the session's, "" if it cannot be told.
+	Key, ID string
+	Err     error
+}
+
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("key %s of etcd holds no upload: %v", e.Key, e.Err)
+}
+
+// Unwrap returns what is wrong.
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
+// MayHold reports whether a holder of a reference record may be a part of the session. What it names is not known,
+// so all of it has to stay.
+func (e *UnreadableError) MayHold(holder string) bool {
+	if e.ID == "" {
+		return strings.HasPrefix(holder, HolderPrefix)
+	}
+	return strings.HasPrefix(holder, HolderPrefix+e.ID+"-")
+}
+
 // HolderPrefix begins the holder, reference.Ref.BundleUID, of each record of a part. No bundle has such a UID.
 const HolderPrefix = "upload-"
 

@@ -6,6 +6,7 @@ package upload
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -177,18 +178,33 @@ func (s *Sessions) Count(ctx context.Context, namespace, bundleUID string) (ofBu
 	return resp.Responses[0].GetResponseRange().Count, resp.Responses[1].GetResponseRange().Count, nil
 }
 
-// OfBundle gives the open sessions of a bundle.
+// Bytes is how many bytes the open sessions of a namespace have, but for the one of an ID. One that cannot be read counts nothing.
+func (s *Sessions) Bytes(ctx context.Context, namespace, except string) (int64, error) {
+	var sum int64
+	for session, err := range s.list(ctx, openFolder, namespace+"/") {
+		if ends(err) {
+			return 0, err
+		}
+		if err == nil && session.ID != except {
+			sum += session.Offset()
+		}
+	}
+	return sum, nil
+}
+
+// OfBundle gives the open sessions of a bundle. As in all listings, one that cannot be read is an UnreadableError, after which
+// the listing goes on; any other error is the last.
 func (s *Sessions) OfBundle(ctx context.Context, namespace, bundleUID string) iter.Seq2[*Session, error] {
 	return s.list(ctx, openFolder, namespace+"/"+bundleUID+"/")
 }
 
 // All gives all sessions, those that are open first. One that is there for the whole listing is in it; one that comes
-// or goes meanwhile may be or may not be. The first error ends the listing.
+// or goes meanwhile may be or may not be.
 func (s *Sessions) All(ctx context.Context) iter.Seq2[*Session, error] {
 	return func(yield func(*Session, error) bool) {
 		for _, folder := range []string{openFolder, doneFolder} {
 			for session, err := range s.list(ctx, folder, "") {
-				if !yield(session, err) || err != nil {
+				if !yield(session, err) || ends(err) {
 					return
 				}
 			}
@@ -202,8 +218,10 @@ func (s *Sessions) Refs(ctx context.Context) iter.Seq2[reference.Ref, error] {
 	return func(yield func(reference.Ref, error) bool) {
 		for session, err := range s.list(ctx, openFolder, "") {
 			if err != nil {
-				yield(reference.Ref{}, err)
-				return
+				if !yield(reference.Ref{}, err) || ends(err) {
+					return
+				}
+				continue
 			}
 			for _, p := range session.Parts {
 				if !yield(session.Ref(p), nil) {
@@ -228,11 +246,20 @@ func (s *Sessions) list(ctx context.Context, folder, below string) iter.Seq2[*Se
 			if err == nil {
 				session, err = parse(k, kv.Value, kv.ModRevision)
 			}
-			if !yield(session, err) || err != nil {
+			if err != nil {
+				err = &UnreadableError{Key: string(kv.Key), ID: k.ID, Err: err}
+			}
+			if !yield(session, err) {
 				return
 			}
 		}
 	}
+}
+
+// ends reports whether an error is the last of a listing.
+func ends(err error) bool {
+	_, unreadable := errors.AsType[*UnreadableError](err)
+	return err != nil && !unreadable
 }
 
 func parseKey(path string) (Key, error) {
@@ -241,7 +268,10 @@ func parseKey(path string) (Key, error) {
 		return Key{}, fmt.Errorf("key %q of an upload: %w", path, ErrInvalidID)
 	}
 	k := Key{Namespace: parts[0], BundleUID: parts[1], ID: parts[2]}
-	return k, CheckID(k.ID)
+	if err := CheckID(k.ID); err != nil {
+		return Key{}, err
+	}
+	return k, nil
 }
 
 // parse reads a stored session. What it cannot be, such as a negative size, is an error.

@@ -145,6 +145,54 @@ func TestListing(t *testing.T) {
 	}
 }
 
+// A key that holds no session is told of, and keeps no other from being found.
+func TestKeysThatHoldNoSession(t *testing.T) {
+	client := etcdtest.Start(t)
+	sessions := New(client, "/test", time.Now)
+	ctx := t.Context()
+	good := newSession("uid")
+	good.Parts = []Part{aPart(7)}
+	if err := sessions.Create(ctx, good); err != nil {
+		t.Fatal(err)
+	}
+	broken := NewID()
+	for _, key := range []string{"/test/uploads/open/team/uid/" + broken, "/test/uploads/open/a", "/test/uploads/done/team/uid/zzz"} {
+		if _, err := client.Put(ctx, key, "{"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(err error) (unreadable int) {
+		if u, ok := errors.AsType[*UnreadableError](err); ok {
+			if want := u.ID == "" || u.ID == broken; !want || !u.MayHold(HolderPrefix+broken+"-x") || u.MayHold("uid") || u.MayHold(good.Ref(good.Parts[0]).BundleUID) != (u.ID == "") {
+				t.Errorf("%+v holds something else", u)
+			}
+			return 1
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		return 0
+	}
+	var refs, all, bad int
+	for _, err := range sessions.Refs(ctx) {
+		refs, bad = refs+1, bad+count(err)
+	}
+	if refs != 3 || bad != 2 {
+		t.Errorf("%d parts, %d of them unreadable", refs, bad)
+	}
+	bad = 0
+	for _, err := range sessions.All(ctx) {
+		all, bad = all+1, bad+count(err)
+	}
+	if all != 4 || bad != 3 {
+		t.Errorf("%d sessions, %d of them unreadable", all, bad)
+	}
+	for except, want := range map[string]int64{"": 7, good.ID: 0} {
+		if n, err := sessions.Bytes(ctx, "team", except); err != nil || n != want {
+			t.Errorf("without %q there are %d bytes, %v", except, n, err)
+		}
+	}
+}
+
 func TestKeysThatCannotBe(t *testing.T) {
 	sessions := New(etcdtest.Start(t), "/test", time.Now)
 	for name, change := range map[string]func(*Key){

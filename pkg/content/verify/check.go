@@ -36,6 +36,8 @@ const (
 	MissingRecord Kind = "MissingRecord"
 	// WrongSize: a bundle says another size of its content than the bytes have, so that it is not served.
 	WrongSize Kind = "WrongSize"
+	// StoreNotConfigured: a bundle names content whose record is of a store that was not given to the check. Whether it is there is not known.
+	StoreNotConfigured Kind = "StoreNotConfigured"
 )
 
 // Named is content that the status of a bundle names, as its current one or in its history, or that it is to have.
@@ -105,6 +107,7 @@ type state struct {
 	blobs   map[string]map[string]content.Info // by store and digest
 	records map[string][]reference.Record      // by store
 	recs    map[string]map[pair]bool           // the same, to look up
+	others  map[pair]string                    // records of other stores than those of the Checker, with their names
 	tombs   map[string]map[string]reference.Tombstone
 	named   []Named
 	live    map[pair]Named
@@ -212,6 +215,27 @@ func (c *Checker) readRecords(ctx context.Context, s *state) (err error) {
 				return err
 			}
 			s.tombs[store][tomb.Digest] = tomb
+		}
+	}
+	return c.readOthers(ctx, s)
+}
+
+// readOthers reads the records of stores that are not to be checked.
+func (c *Checker) readOthers(ctx context.Context, s *state) error {
+	s.others = map[pair]string{}
+	stores, err := c.Records.Stores(ctx)
+	if err != nil {
+		return err
+	}
+	for _, store := range stores {
+		if c.Stores[store] != nil {
+			continue
+		}
+		for rec, err := range c.Records.List(ctx, store) {
+			if err != nil {
+				return err
+			}
+			s.others[pair{rec.BundleUID, rec.Digest}] = store
 		}
 	}
 	return nil
@@ -345,6 +369,10 @@ func (c *Checker) look(ctx context.Context, s *state, n Named) (*Problem, error)
 			return p, nil
 		}
 		return nil, nil
+	}
+	if store, ok := s.others[pair{n.BundleUID, n.Digest}]; ok {
+		p.Kind, p.Store, p.Message = StoreNotConfigured, store, "its store is not configured here, so whether it is there is not known"
+		return p, nil
 	}
 	for _, store := range slices.Sorted(maps.Keys(c.Stores)) {
 		if _, ok := s.blobs[store][n.Digest]; ok {

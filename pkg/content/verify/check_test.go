@@ -250,3 +250,23 @@ func TestCheckLooksTwice(t *testing.T) {
 		t.Errorf("found %v", report.Problems)
 	}
 }
+
+// Content of a store that the check was not given is not called lost.
+func TestAStoreThatIsNotConfigured(t *testing.T) {
+	w := newWorld(t)
+	digest := "sha256:" + strings.Repeat("1", 64)
+	if err := w.records.Add(t.Context(), reference.Ref{Store: "other", Digest: digest, BundleUID: "a"}, "team", "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.name("a", digest, 5)
+	report, err := w.checker().Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Problems) != 1 || report.Problems[0].Kind != StoreNotConfigured || report.Problems[0].Store != "other" {
+		t.Errorf("found %+v", report.Problems)
+	}
+	if err := w.checker().Repair(t.Context(), report); err != nil || report.Problems[0].Repair != "" {
+		t.Errorf("repaired: %+v, %v", report.Problems, err)
+	}
+}

@@ -94,7 +94,7 @@ func (c *Checker) held(report *Report) map[repairKind]string {
 }
 
 func (c *Checker) removeDamaged(ctx context.Context, p *Problem) error {
-	gone, err := RemoveDamaged(ctx, c.Stores[p.Store], p.Digest, c.Pace)
+	gone, err := RemoveDamaged(ctx, c.Records, p.Store, c.Stores[p.Store], p.Digest, c.Pace)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func scrubber(w *world) *scrubbed {
 		Save: func(_ context.Context, p Progress) error { s.progress = p; return nil },
 		Damaged: func(ctx context.Context, digest string) error {
 			s.damaged = append(s.damaged, digest)
-			_, err := RemoveDamaged(ctx, w.store, digest, nil)
+			_, err := RemoveDamaged(ctx, w.records, storeName, w.store, digest, nil)
 			return err
 		},
 		Observe: func(_ Progress, digest string, _ int64, _ error) {
@@ -175,23 +175,23 @@ func TestDamageThatTheStoreFinds(t *testing.T) {
 func TestRemoveDamaged(t *testing.T) {
 	w := newWorld(t)
 	digest := w.blob(data("a"))
-	if gone, err := RemoveDamaged(t.Context(), w.store, digest, nil); err != nil || gone || !w.has(digest) {
+	if gone, err := RemoveDamaged(t.Context(), w.records, storeName, w.store, digest, nil); err != nil || gone || !w.has(digest) {
 		t.Errorf("a whole blob: %v, %v", gone, err)
 	}
 	w.flip(digest)
 	// Somebody stores it anew while it is read.
 	healing := healing{w.store, func() { w.blob(data("a")) }}
-	if gone, err := RemoveDamaged(t.Context(), &healing, digest, nil); err != nil || gone || !w.has(digest) {
+	if gone, err := RemoveDamaged(t.Context(), w.records, storeName, &healing, digest, nil); err != nil || gone || !w.has(digest) {
 		t.Errorf("a blob that is stored anew meanwhile: %v, %v", gone, err)
 	}
 	w.flip(digest)
-	if gone, err := RemoveDamaged(t.Context(), w.store, digest, nil); err != nil || !gone || w.has(digest) {
+	if gone, err := RemoveDamaged(t.Context(), w.records, storeName, w.store, digest, nil); err != nil || !gone || w.has(digest) {
 		t.Errorf("a damaged blob: %v, %v", gone, err)
 	}
-	if gone, err := RemoveDamaged(t.Context(), w.store, digest, nil); err != nil || gone {
+	if gone, err := RemoveDamaged(t.Context(), w.records, storeName, w.store, digest, nil); err != nil || gone {
 		t.Errorf("no blob: %v, %v", gone, err)
 	}
-	if _, err := RemoveDamaged(t.Context(), w.store, "sha256:x", nil); !errors.Is(err, content.ErrInvalidDigest) {
+	if _, err := RemoveDamaged(t.Context(), w.records, storeName, w.store, "sha256:x", nil); !errors.Is(err, content.ErrInvalidDigest) {
 		t.Errorf("no digest: %v", err)
 	}
 }

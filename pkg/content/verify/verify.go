@@ -14,10 +14,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"golang.org/x/time/rate"
 
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/reference"
 )
 
 // ErrDamaged means that stored bytes do not have the digest that they are stored under.
@@ -91,12 +93,23 @@ func Blob(ctx context.Context, store Store, digest string, pace *Pace) (int64, e
 // maxLooks bounds how often RemoveDamaged looks again at a blob that is stored anew meanwhile.
 const maxLooks = 3
 
+// Tombstones keep committers away from a digest while its blob is removed, as reference.Records do.
+type Tombstones interface {
+	StartRemoving(ctx context.Context, store, digest string) (reference.Tombstone, bool, error)
+	Unmark(ctx context.Context, tomb reference.Tombstone) (bool, error)
+}
+
+const (
+	// removeTimeout bounds the last look and the removal. The collector waits for longer until it takes them for those of a process that has ended.
+	removeTimeout = 10 * time.Second
+	// unmarkTimeout bounds what follows, also when the removal was given up.
+	unmarkTimeout = 5 * time.Second
+)
+
 // RemoveDamaged looks again at a blob that was found to be damaged, and removes it if it still is. It reports
-// whether it did. A blob that is stored anew while it is read is not taken for the old one.
-//
-// Between the last look and the removal somebody may store the blob anew, and lose it again: then it is missing,
-// which is found like any other loss. Digests that are not damaged are not touched.
-func RemoveDamaged(ctx context.Context, store Store, digest string, pace *Pace) (bool, error) {
+// whether it did. A blob that is stored anew while it is read is not taken for the old one, and who
+// stores it anew while it is removed learns of it (package reference). name is what the tombstones call the store.
+func RemoveDamaged(ctx context.Context, tombs Tombstones, name string, store Store, digest string, pace *Pace) (bool, error) {
 	for range maxLooks {
 		before, err := store.Stat(ctx, digest)
 		if errors.Is(err, content.ErrNotFound) {
@@ -112,19 +125,42 @@ func RemoveDamaged(ctx context.Context, store Store, digest string, pace *Pace) 
 		case !errors.Is(err, ErrDamaged):
 			return false, err
 		}
-		after, err := store.Stat(ctx, digest)
-		if err != nil && !errors.Is(err, content.ErrNotFound) {
+		removed, err := removeSame(ctx, tombs, name, store, digest, before)
+		if err != nil {
 			return false, fmt.Errorf("remove damaged content: %w", err)
 		}
-		if err != nil || !sameBlob(before, after) {
-			continue
+		if removed {
+			return true, nil
 		}
-		if err := store.Delete(ctx, digest); err != nil {
-			return false, fmt.Errorf("remove damaged content: %w", err)
-		}
-		return true, nil
 	}
-	return false, fmt.Errorf("remove damaged content %s: it is stored anew again and again", digest)
+	return false, fmt.Errorf("remove damaged content %s: it is stored or removed by others again and again", digest)
+}
+
+// removeSame removes a blob if it still is the one that was seen before.
+func removeSame(ctx context.Context, tombs Tombstones, name string, store Store, digest string, before content.Info) (removed bool, err error) {
+	limited, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	tomb, ok, err := tombs.StartRemoving(limited, name, digest)
+	if err != nil || !ok {
+		return false, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmarkTimeout)
+		defer cancel()
+		_, unmarked := tombs.Unmark(ctx, tomb)
+		err = errors.Join(err, unmarked)
+	}()
+	now, err := store.Stat(limited, digest)
+	if errors.Is(err, content.ErrNotFound) || err == nil && !sameBlob(before, now) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := store.Delete(limited, digest); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // sameBlob reports whether nobody has stored a blob anew between two looks.

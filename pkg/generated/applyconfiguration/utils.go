@@ -37,6 +37,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &rukpakv1alpha1.LocalObjectReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ProvisionerClass"):
 		return &rukpakv1alpha1.ProvisionerClassApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RefreshStatus"):
+		return &rukpakv1alpha1.RefreshStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ResolvedImage"):
 		return &rukpakv1alpha1.ResolvedImageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ResolvedSource"):

@@ -88,6 +88,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.LocalObjectReference{}.OpenAPIModelName(): schema_pkg_apis_rukpak_v1alpha1_LocalObjectReference(ref),
 		v1alpha1.ProvisionerClass{}.OpenAPIModelName():     schema_pkg_apis_rukpak_v1alpha1_ProvisionerClass(ref),
 		v1alpha1.ProvisionerClassList{}.OpenAPIModelName(): schema_pkg_apis_rukpak_v1alpha1_ProvisionerClassList(ref),
+		v1alpha1.RefreshStatus{}.OpenAPIModelName():        schema_pkg_apis_rukpak_v1alpha1_RefreshStatus(ref),
 		v1alpha1.ResolvedImage{}.OpenAPIModelName():        schema_pkg_apis_rukpak_v1alpha1_ResolvedImage(ref),
 		v1alpha1.ResolvedSource{}.OpenAPIModelName():       schema_pkg_apis_rukpak_v1alpha1_ResolvedSource(ref),
 		v1alpha1.ResolvedUpload{}.OpenAPIModelName():       schema_pkg_apis_rukpak_v1alpha1_ResolvedUpload(ref),
@@ -3023,9 +3024,16 @@ func schema_pkg_apis_rukpak_v1alpha1_BundleSpec(ref common.ReferenceCallback) co
 					},
 					"suspend": {
 						SchemaProps: spec.SchemaProps{
-							Description: "suspend stops new attempts. Content that is there goes on being served.",
+							Description: "suspend stops new attempts, and looking for what a reference names now. Content that is there goes on being served.",
 							Type:        []string{"boolean"},
 							Format:      "",
+						},
+					},
+					"refreshIntervalSeconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "refreshIntervalSeconds is how often it is looked up what the reference of an image names now, give or take a tenth; another image is unpacked. From 30 to 2592000 (30 days). Unset, nobody looks. A reference by digest always names the same, so there it has no effect.",
+							Type:        []string{"integer"},
+							Format:      "int32",
 						},
 					},
 				},
@@ -3105,6 +3113,12 @@ func schema_pkg_apis_rukpak_v1alpha1_BundleStatus(ref common.ReferenceCallback) 
 							Ref:         ref(v1alpha1.UnpackStatus{}.OpenAPIModelName()),
 						},
 					},
+					"refresh": {
+						SchemaProps: spec.SchemaProps{
+							Description: "refresh tells of looking up what the source's reference names now. Written by the server alone.",
+							Ref:         ref(v1alpha1.RefreshStatus{}.OpenAPIModelName()),
+						},
+					},
 					"conditions": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -3117,7 +3131,7 @@ func schema_pkg_apis_rukpak_v1alpha1_BundleStatus(ref common.ReferenceCallback) 
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are Unpacked, ContentAvailable, Ready and Stalled.",
+							Description: "conditions are Unpacked, ContentAvailable, Ready and Stalled, and where there is something to say StorageFull and Refreshed. Unless the provisioner is another controller's they are written by the server alone.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3135,11 +3149,18 @@ func schema_pkg_apis_rukpak_v1alpha1_BundleStatus(ref common.ReferenceCallback) 
 							Format:      "",
 						},
 					},
+					"lastHandledRefresh": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastHandledRefresh is the value of the annotation rukpak.io/refresh that was acted upon.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Condition{}.OpenAPIModelName(), v1alpha1.ContentStatus{}.OpenAPIModelName(), v1alpha1.ResolvedSource{}.OpenAPIModelName(), v1alpha1.UnpackStatus{}.OpenAPIModelName()},
+			v1.Condition{}.OpenAPIModelName(), v1alpha1.ContentStatus{}.OpenAPIModelName(), v1alpha1.RefreshStatus{}.OpenAPIModelName(), v1alpha1.ResolvedSource{}.OpenAPIModelName(), v1alpha1.UnpackStatus{}.OpenAPIModelName()},
 	}
 }
 
@@ -3307,7 +3328,7 @@ func schema_pkg_apis_rukpak_v1alpha1_ImageSource(ref common.ReferenceCallback) c
 				Properties: map[string]spec.Schema{
 					"reference": {
 						SchemaProps: spec.SchemaProps{
-							Description: "reference is the image as the node's container runtime understands it, registry/repository:tag or registry/repository@sha256:digest. A digest says which content is meant; a tag is looked up once and pinned in the status.",
+							Description: "reference is the image as the node's container runtime understands it, registry/repository:tag or registry/repository@sha256:digest. A digest says which content is meant; what a tag names is looked up and pinned in the status.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3491,6 +3512,47 @@ func schema_pkg_apis_rukpak_v1alpha1_ProvisionerClassList(ref common.ReferenceCa
 	}
 }
 
+func schema_pkg_apis_rukpak_v1alpha1_RefreshStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RefreshStatus tells of looking up what the reference of a source names now.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"lastTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastTime is when the latest look ended.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"failures": {
+						SchemaProps: spec.SchemaProps{
+							Description: "failures counts the looks, and the attempts at what they found, that have failed since one ended well.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"nextTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "nextTime is when to look again after a failure.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"refused": {
+						SchemaProps: spec.SchemaProps{
+							Description: "refused is the image whose content was refused. It is not tried again until the class changes or somebody asks.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName()},
+	}
+}
+
 func schema_pkg_apis_rukpak_v1alpha1_ResolvedImage(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -3501,6 +3563,13 @@ func schema_pkg_apis_rukpak_v1alpha1_ResolvedImage(ref common.ReferenceCallback)
 					"reference": {
 						SchemaProps: spec.SchemaProps{
 							Description: "reference names the image by digest. It is empty when the container runtime did not say.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "message says why there is no reference.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -3892,7 +3961,7 @@ func schema_pkg_apis_rukpak_v1alpha1_UnpackStatus(ref common.ReferenceCallback) 
 					},
 					"resolvedReference": {
 						SchemaProps: spec.SchemaProps{
-							Description: "resolvedReference is the image by digest, once the attempt knows it.",
+							Description: "resolvedReference is the image by digest, once the attempt knows it; from the beginning where it takes what was found before.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -3921,6 +3990,13 @@ func schema_pkg_apis_rukpak_v1alpha1_UnpackStatus(ref common.ReferenceCallback) 
 					"retryRequested": {
 						SchemaProps: spec.SchemaProps{
 							Description: "retryRequested means that somebody asked for the attempt, with the annotation rukpak.io/retry.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"refresh": {
+						SchemaProps: spec.SchemaProps{
+							Description: "refresh means that the attempt takes what the reference names now in place of what it named before.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},

@@ -33,9 +33,15 @@ type Storage struct {
 	commit *genericregistry.Store
 }
 
-// NewStorage makes the storage of bundles. deleted is called with each bundle that has been deleted, by
+// Classes reads classes as etcd has them now.
+type Classes interface {
+	Class(ctx context.Context, name string) (*rukpak.ProvisionerClass, error)
+}
+
+// NewStorage makes the storage of bundles. Classes tell whose a bundle is, and so who may say what about it; without
+// them, the bundle itself tells. deleted is called with each bundle that has been deleted, by
 // the one process that did it, and not again if that ends in between.
-func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter, deleted func(*rukpak.Bundle)) (*Storage, error) {
+func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter, classes Classes, deleted func(*rukpak.Bundle)) (*Storage, error) {
 	s := newStrategy(scheme)
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &rukpak.Bundle{} },
@@ -59,11 +65,25 @@ func NewStorage(scheme *runtime.Scheme, getter generic.RESTOptionsGetter, delete
 		return nil, err
 	}
 	status := *store
-	status.UpdateStrategy = statusStrategy{s}
-	status.ResetFieldsStrategy = statusStrategy{s}
+	of := statusStrategy{s, provisionerOf(classes)}
+	status.UpdateStrategy = of
+	status.ResetFieldsStrategy = of
 	commit := *store
-	commit.UpdateStrategy = commitStrategy{statusStrategy{s}}
+	commit.UpdateStrategy = commitStrategy{of}
 	return &Storage{Bundle: &REST{store}, Status: &StatusREST{&status}, commit: &commit}, nil
+}
+
+// provisionerOf returns the function that finds out who provisions a bundle: the class says so, and where it
+// is gone what was noted last.
+func provisionerOf(classes Classes) func(context.Context, *rukpak.Bundle) string {
+	return func(ctx context.Context, b *rukpak.Bundle) string {
+		if name := b.Spec.ProvisionerClassName; classes != nil && name != "" {
+			if class, err := classes.Class(ctx, name); err == nil {
+				return class.Provisioner
+			}
+		}
+		return b.Status.Provisioner
+	}
 }
 
 // Get reads a bundle as etcd has it now. The namespace is in ctx.

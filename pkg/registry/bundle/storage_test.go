@@ -50,7 +50,7 @@ func newTestStorage(t *testing.T) (*Storage, <-chan *rukpak.Bundle) {
 	s, err := NewStorage(scheme, generic.RESTOptions{
 		StorageConfig: config.ForResource(rukpak.Resource("bundles")), Decorator: genericregistry.StorageWithCacher(),
 		ResourcePrefix: "bundles", DeleteCollectionWorkers: 1, EnableGarbageCollection: true,
-	}, func(b *rukpak.Bundle) { deleted <- b })
+	}, nil, func(b *rukpak.Bundle) { deleted <- b })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func testStatusUpdate(t *testing.T, s *Storage, _ <-chan *rukpak.Bundle) {
 	forge := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		b := old.DeepCopyObject().(*rukpak.Bundle)
 		setContent(b, digestB)
-		b.Status.LastHandledRetry = "now"
+		meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "R"})
 		return b, nil
 	})
 	b, err := func() (*rukpak.Bundle, error) {
@@ -168,7 +168,7 @@ func testStatusUpdate(t *testing.T, s *Storage, _ <-chan *rukpak.Bundle) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.Status.Content.Digest != digestA || b.Status.LastHandledRetry != "now" {
+	if b.Status.Content.Digest != digestA || !meta.IsStatusConditionTrue(b.Status.Conditions, "Theirs") {
 		t.Errorf("the status has become %+v", b.Status)
 	}
 }

@@ -6,11 +6,13 @@ package bundle
 
 import (
 	"context"
+	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
@@ -20,6 +22,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/apis/rukpak/validation"
+	"rukpak.io/apiserver/pkg/provisioner"
 )
 
 type strategy struct {
@@ -70,15 +73,21 @@ func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	}
 	b.Generation++
 	b.Status = *o.Status.DeepCopy()
-	if current(o) && sameContent(&b.Spec, &o.Spec, o.Status.Content.Digest) {
-		b.Status.Content.Generation = b.Generation
-		b.Status.ObservedGeneration = b.Generation
-		for i := range b.Status.Conditions {
-			b.Status.Conditions[i].ObservedGeneration = b.Generation
-		}
+	if c := o.Status.Content; c == nil || c.Generation != o.Generation || !sameContent(&b.Spec, &o.Spec, c.Digest) {
+		b.Status.Refresh = nil
+		begin(b)
 		return
 	}
-	begin(b)
+	// What was found for the content stays so while the spec asks for the same, be it lost.
+	b.Status.Content.Generation = b.Generation
+	if !current(o) {
+		begin(b)
+		return
+	}
+	b.Status.ObservedGeneration = b.Generation
+	for i := range b.Status.Conditions {
+		b.Status.Conditions[i].ObservedGeneration = b.Generation
+	}
 }
 
 // dropDefaulted takes out the member of a source's former type when all that is left of it was filled in by the
@@ -136,15 +145,23 @@ func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string
 
 func (strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
 	b, o := obj.(*rukpak.Bundle), old.(*rukpak.Bundle)
-	if apiequality.Semantic.DeepEqual(b.Spec.Source, o.Spec.Source) {
+	if apiequality.Semantic.DeepEqual(b.Spec.Source, o.Spec.Source) && apiequality.Semantic.DeepEqual(b.Spec.RefreshIntervalSeconds, o.Spec.RefreshIntervalSeconds) {
 		return nil
 	}
 	return warnings(&b.Spec)
 }
 
+// warnings are about what is allowed and may not be meant.
 func warnings(s *rukpak.BundleSpec) []string {
-	if i := s.Source.Image; i != nil && i.Reference != "" && validation.MutableReference(i.Reference) {
+	i := s.Source.Image
+	if i == nil || i.Reference == "" {
+		return nil
+	}
+	switch mutable := validation.MutableReference(i.Reference); {
+	case mutable && s.RefreshIntervalSeconds == nil:
 		return []string{"spec.source.image.reference: \"" + i.Reference + "\" has no digest, so what it names can change; the content stays what it is when it is unpacked"}
+	case !mutable && s.RefreshIntervalSeconds != nil:
+		return []string{"spec.refreshIntervalSeconds: has no effect, since \"" + i.Reference + "\" has a digest, so that it always names the same"}
 	}
 	return nil
 }
@@ -153,6 +170,8 @@ func warnings(s *rukpak.BundleSpec) []string {
 // what only the server may say.
 type statusStrategy struct {
 	strategy
+	// provisioner returns who provisions a bundle, "" if nobody knows.
+	provisioner func(context.Context, *rukpak.Bundle) string
 }
 
 var _ rest.ResetFieldsStrategy = statusStrategy{}
@@ -171,8 +190,9 @@ func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 
 // PrepareForUpdate keeps what the caller may not write: content, history and the resolved source,
 // which name bytes and where they came from, are written by the commit of content alone; the attempt, which
-// says whose content is taken, by the server's own reconciler.
-func (statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+// says whose content is taken, and what depends on it, by the server's own reconciler. What there is to say of
+// the progress of a bundle its provisioner says.
+func (s statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	b, o := obj.(*rukpak.Bundle), old.(*rukpak.Bundle)
 	b.Spec = o.Spec
 	metav1.ResetObjectMetaForStatus(&b.ObjectMeta, &o.ObjectMeta)
@@ -180,14 +200,38 @@ func (statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Obj
 	b.Status.History = o.Status.History
 	b.Status.ResolvedSource = o.Status.ResolvedSource
 	if !FromLoopback(ctx) {
-		b.Status.Unpack = o.Status.Unpack
-		keepConditions(&b.Status, &o.Status)
+		b.Status.Unpack, b.Status.Refresh, b.Status.Provisioner = o.Status.Unpack, o.Status.Refresh, o.Status.Provisioner
+		kept := aboutContent
+		// Until it is known whose a bundle is, its conditions are what they were made as.
+		if who := s.provisioner(ctx, o); who == "" || provisioner.BuiltIn(who) {
+			kept = aboutAll
+			b.Status.ObservedGeneration = o.Status.ObservedGeneration
+			b.Status.LastHandledRetry, b.Status.LastHandledRefresh = o.Status.LastHandledRetry, o.Status.LastHandledRefresh
+		}
+		keepConditions(&b.Status, &o.Status, kept)
 	}
 	b.Status.Phase = rukpak.BundlePhase(conditions.Phase(b.Status.Conditions))
 }
 
-// keepConditions puts back the conditions that a write leaves out: what they say is still so.
-func keepConditions(s, old *rukpak.BundleStatus) {
+// Conditions that are the server's own: those that tell what is stored, whoever provisions, and those that tell
+// of the progress of its own provisioners. Anybody may add others.
+var (
+	aboutContent = sets.New(v1alpha1.ConditionContentAvailable, v1alpha1.ConditionStorageFull)
+	aboutAll     = aboutContent.Union(sets.New(
+		v1alpha1.ConditionUnpacked, v1alpha1.ConditionReady, v1alpha1.ConditionStalled, v1alpha1.ConditionRefreshed))
+)
+
+// keepConditions puts back the conditions that a write leaves out, since what they say is still so, and those of
+// kinds that are not the writer's.
+func keepConditions(s, old *rukpak.BundleStatus, kinds sets.Set[string]) {
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(c metav1.Condition) bool {
+		return kinds.Has(c.Type) && meta.FindStatusCondition(old.Conditions, c.Type) == nil
+	})
+	for i, c := range s.Conditions {
+		if kinds.Has(c.Type) {
+			s.Conditions[i] = *meta.FindStatusCondition(old.Conditions, c.Type)
+		}
+	}
 	for _, c := range old.Conditions {
 		if meta.FindStatusCondition(s.Conditions, c.Type) == nil {
 			s.Conditions = append(s.Conditions, c)

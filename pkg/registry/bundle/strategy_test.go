@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
@@ -69,6 +70,8 @@ func stored(b *rukpak.Bundle) *rukpak.Bundle {
 	setContent(b, digestB)
 	setContent(b, digestA)
 	b.Status.Unpack = &rukpak.UnpackStatus{Generation: b.Generation, Attempt: 1, Nonce: "n1", PodName: "p1", PodUID: "u1"}
+	b.Status.Refresh = &rukpak.RefreshStatus{Failures: 1}
+	conditions.SetRefreshed(&b.Status.Conditions, b.Generation)
 	b.Status.Phase = rukpak.BundleUnpacked
 	return b
 }
@@ -77,6 +80,11 @@ func testStrategy() strategy {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
 	return newStrategy(scheme)
+}
+
+// testStatusStrategy is that of bundles of a built-in provisioner.
+func testStatusStrategy() statusStrategy {
+	return statusStrategy{testStrategy(), func(context.Context, *rukpak.Bundle) string { return v1alpha1.ProvisionerPlain }}
 }
 
 func TestCreateClearsTheStatusAndBegins(t *testing.T) {
@@ -122,6 +130,9 @@ func TestUpdateOfTheSpec(t *testing.T) {
 		same    = "same generation"
 		current = "new generation, same content"
 		begun   = "new generation, new content"
+
+		pinnedStill = "new generation, the content that was lost"
+		lostBefore  = "new generation, new content, the old one is lost"
 	)
 	for name, test := range map[string]struct {
 		bundle *rukpak.Bundle
@@ -136,16 +147,24 @@ func TestUpdateOfTheSpec(t *testing.T) {
 		"pull secrets": {change: func(b *rukpak.Bundle) {
 			b.Spec.ImagePullSecrets = []rukpak.LocalObjectReference{{Name: "s"}}
 		}, want: current},
-		"service account": {change: func(b *rukpak.Bundle) { b.Spec.ServiceAccountName = "other" }, want: current},
-		"pull policy":     {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.PullPolicy = "Never" }, want: current},
-		"reference":       {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Reference = "registry.example/other@" + digestB }, want: begun},
-		"path":            {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Path = "/manifests" }, want: begun},
-		"source type":     {change: func(b *rukpak.Bundle) { b.Spec = uploadBundle("").Spec }, want: begun},
-		"pull secrets of one that was not unpacked": {
+		"service account":           {change: func(b *rukpak.Bundle) { b.Spec.ServiceAccountName = "other" }, want: current},
+		"pull policy":               {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.PullPolicy = "Never" }, want: current},
+		"reference":                 {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Reference = "registry.example/other@" + digestB }, want: begun},
+		"path":                      {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Path = "/manifests" }, want: begun},
+		"source type":               {change: func(b *rukpak.Bundle) { b.Spec = uploadBundle("").Spec }, want: begun},
+		"the interval of refreshes": {change: func(b *rukpak.Bundle) { b.Spec.RefreshIntervalSeconds = ptr.To[int32](60) }, want: current},
+		"pull secrets of one that is lost": {
 			old: func(b *rukpak.Bundle) {
 				conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionFalse, "PullFailed", "")
+				conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, false, conditions.ReasonContentLost, "")
 			},
-			change: func(b *rukpak.Bundle) { b.Spec.ImagePullSecrets = []rukpak.LocalObjectReference{{Name: "s"}} }, want: begun,
+			change: func(b *rukpak.Bundle) { b.Spec.ImagePullSecrets = []rukpak.LocalObjectReference{{Name: "s"}} }, want: pinnedStill,
+		},
+		"reference of one that is lost": {
+			old: func(b *rukpak.Bundle) {
+				conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, false, conditions.ReasonContentLost, "")
+			},
+			change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Reference = "registry.example/other@" + digestB }, want: lostBefore,
 		},
 		"suspend where the content is of an earlier generation": {
 			old: func(b *rukpak.Bundle) { b.Generation = 2 }, change: func(b *rukpak.Bundle) { b.Spec.Suspend = true }, want: begun,
@@ -179,6 +198,17 @@ func TestUpdateOfTheSpec(t *testing.T) {
 				}
 			case current:
 				checkFollowed(t, b, old)
+			case pinnedStill:
+				// Another image would be taken in its place otherwise, once the tag has moved.
+				checkBegun(t, b)
+				if b.Status.Content.Generation != b.Generation || !apiequality.Semantic.DeepEqual(b.Status.ResolvedSource, old.Status.ResolvedSource) {
+					t.Errorf("generation %d, content %+v", b.Generation, b.Status.Content)
+				}
+			case lostBefore:
+				checkBegun(t, b)
+				if b.Status.Content.Generation != old.Generation || b.Status.Refresh != nil || meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionRefreshed) != nil {
+					t.Errorf("generation %d, status %+v", b.Generation, b.Status)
+				}
 			case begun:
 				if b.Generation != old.Generation+1 {
 					t.Errorf("generation %d, want %d", b.Generation, old.Generation+1)
@@ -227,16 +257,23 @@ func TestUpdateNeverChangesTheStatus(t *testing.T) {
 }
 
 func TestUpdateOfTheStatus(t *testing.T) {
+	const foreign = "example.com/own"
 	for name, test := range map[string]struct {
-		strategy rest.RESTUpdateStrategy
-		caller   string
-		content  string // of the digest that a forger writes
-		nonce    string
+		caller      string
+		provisioner string
+		commit      bool
+		content     string // of the digest that a forger writes
+		nonce       string
+		progress    bool // what the caller says about it is taken
+		stored      bool // and about what is stored
 	}{
-		"a client":            {strategy: statusStrategy{testStrategy()}, caller: "mallory", content: digestA, nonce: "n1"},
-		"an administrator":    {strategy: statusStrategy{testStrategy()}, caller: "admin", content: digestA, nonce: "n1"},
-		"the reconciler":      {strategy: statusStrategy{testStrategy()}, caller: user.APIServerUser, content: digestA, nonce: "n2"},
-		"a commit of content": {strategy: commitStrategy{statusStrategy{testStrategy()}}, caller: "uploader", content: digestB, nonce: "n2"},
+		"a client":                             {caller: "mallory", provisioner: v1alpha1.ProvisionerPlain, content: digestA, nonce: "n1"},
+		"an administrator":                     {caller: "admin", provisioner: v1alpha1.ProvisionerRaw, content: digestA, nonce: "n1"},
+		"somebody where nobody knows whose":    {caller: "mallory", content: digestA, nonce: "n1"},
+		"the controller of another class":      {caller: "controller", provisioner: foreign, content: digestA, nonce: "n1", progress: true},
+		"the reconciler":                       {caller: user.APIServerUser, provisioner: v1alpha1.ProvisionerPlain, content: digestA, nonce: "n2", progress: true, stored: true},
+		"the reconciler, of somebody's bundle": {caller: user.APIServerUser, provisioner: foreign, content: digestA, nonce: "n2", progress: true, stored: true},
+		"a commit of content":                  {caller: "uploader", provisioner: v1alpha1.ProvisionerPlain, commit: true, content: digestB, nonce: "n2", progress: true, stored: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := stored(imageBundle("app"))
@@ -248,9 +285,22 @@ func TestUpdateOfTheStatus(t *testing.T) {
 			b.Status.ResolvedSource.Image.Reference = digestB
 			b.Status.Unpack.Nonce = "n2"
 			b.Status.Phase = "Nonsense"
-			b.Status.LastHandledRetry = "r1"
+			b.Status.LastHandledRetry, b.Status.LastHandledRefresh = "r1", "r2"
+			b.Status.ObservedGeneration = 0
+			b.Status.Refresh, b.Status.Provisioner = nil, "evil.example/own"
 			conditions.SetStalled(&b.Status.Conditions, 1, true, "Broken", "")
-			if err := rest.BeforeUpdate(test.strategy, asClient(t.Context(), test.caller, "status"), b, old); err != nil {
+			conditions.SetProgress(&b.Status.Conditions, 1, metav1.ConditionFalse, "Broken", "")
+			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, conditions.ReasonContentLost, "")
+			conditions.SetStorageFull(&b.Status.Conditions, 1, true)
+			meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionRefreshed)
+			theirs := metav1.Condition{Type: "example.com/Scanned", Status: metav1.ConditionTrue, Reason: "Clean", LastTransitionTime: metav1.Now()}
+			b.Status.Conditions = append([]metav1.Condition{theirs}, b.Status.Conditions...)
+			of := statusStrategy{testStrategy(), func(context.Context, *rukpak.Bundle) string { return test.provisioner }}
+			var s rest.RESTUpdateStrategy = of
+			if test.commit {
+				s = commitStrategy{of}
+			}
+			if err := rest.BeforeUpdate(s, asClient(t.Context(), test.caller, "status"), b, old); err != nil {
 				t.Fatal(err)
 			}
 			if b.Status.Content.Digest != test.content || b.Status.ResolvedSource.Image.Reference != test.content {
@@ -262,13 +312,44 @@ func TestUpdateOfTheStatus(t *testing.T) {
 			if b.Status.Unpack.Nonce != test.nonce {
 				t.Errorf("the attempt is %q, want %q", b.Status.Unpack.Nonce, test.nonce)
 			}
-			if b.Status.Phase != rukpak.BundleFailing || b.Status.LastHandledRetry != "r1" {
-				t.Errorf("phase %s, retry %q: want Failing, r1", b.Status.Phase, b.Status.LastHandledRetry)
+			if own := b.Status.Refresh != nil && b.Status.Provisioner == ""; own == test.stored {
+				t.Errorf("provisioner %q, refresh %+v", b.Status.Provisioner, b.Status.Refresh)
+			}
+			phase, generation, retry := rukpak.BundleUnpacked, int64(1), ""
+			if test.progress {
+				phase, generation, retry = rukpak.BundleFailing, 0, "r1"
+			}
+			if b.Status.Phase != phase || b.Status.ObservedGeneration != generation || b.Status.LastHandledRetry != retry {
+				t.Errorf("phase %s of generation %d, retry %q: want %s, %d, %q", b.Status.Phase, b.Status.ObservedGeneration, b.Status.LastHandledRetry, phase, generation, retry)
+			}
+			checkConditions(t, b.Status.Conditions, map[string]bool{
+				theirs.Type: true, v1alpha1.ConditionUnpacked: !test.progress, v1alpha1.ConditionReady: !test.progress,
+				v1alpha1.ConditionStalled: test.progress, v1alpha1.ConditionContentAvailable: !test.stored, v1alpha1.ConditionStorageFull: test.stored,
+			})
+			if meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionRefreshed) == nil != test.stored {
+				t.Error("a condition was left out")
 			}
 			if !apiequality.Semantic.DeepEqual(b.Spec, old.Spec) || b.Labels != nil || b.Generation != old.Generation {
 				t.Error("more than the status has changed")
 			}
 		})
+	}
+}
+
+// checkConditions checks which conditions are True, and that none is there twice.
+func checkConditions(t *testing.T, list []metav1.Condition, want map[string]bool) {
+	t.Helper()
+	for kind, yes := range want {
+		if meta.IsStatusConditionTrue(list, kind) != yes {
+			t.Errorf("condition %s is not %v: %+v", kind, yes, list)
+		}
+	}
+	seen := map[string]bool{}
+	for _, c := range list {
+		if seen[c.Type] {
+			t.Errorf("condition %s is there twice", c.Type)
+		}
+		seen[c.Type] = true
 	}
 }
 
@@ -305,10 +386,20 @@ func TestWarnings(t *testing.T) {
 			}
 		})
 	}
+	for reference, want := range map[string]bool{pinned: true, "registry.example/app:v1": false} {
+		b := imageBundle("app")
+		b.Spec.Source.Image.Reference = reference
+		old := b.DeepCopy()
+		b.Spec.RefreshIntervalSeconds = ptr.To[int32](60)
+		got := s.WarningsOnUpdate(t.Context(), b, old)
+		if (len(got) > 0) != want || want && !strings.HasPrefix(got[0], "spec.refreshIntervalSeconds:") {
+			t.Errorf("for an interval of %s: %q", reference, got)
+		}
+	}
 	if got := s.WarningsOnCreate(t.Context(), uploadBundle("app")); len(got) > 0 {
 		t.Errorf("for an upload: %q", got)
 	}
-	if got := (statusStrategy{s}).WarningsOnUpdate(t.Context(), imageBundle("a"), imageBundle("b")); len(got) > 0 {
+	if got := testStatusStrategy().WarningsOnUpdate(t.Context(), imageBundle("a"), imageBundle("b")); len(got) > 0 {
 		t.Errorf("for a status: %q", got)
 	}
 }
@@ -346,7 +437,7 @@ func TestResetFields(t *testing.T) {
 		kept     []string
 	}{
 		"bundle": {strategy: testStrategy(), reset: []string{"status"}, kept: []string{"spec"}},
-		"status": {strategy: statusStrategy{testStrategy()}, reset: []string{"spec", "status/content", "status/history", "status/resolvedSource", "status/phase"}, kept: []string{"status/conditions", "status/unpack"}},
+		"status": {strategy: testStatusStrategy(), reset: []string{"spec", "status/content", "status/history", "status/resolvedSource", "status/phase"}, kept: []string{"status/conditions", "status/unpack"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := test.strategy.GetResetFields()[version]

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 )
@@ -55,6 +56,14 @@ func TestValidationAtCreate(t *testing.T) {
 		}, want: []string{
 			"spec.source.image.reference FieldValueInvalid", "spec.source.image.reference FieldValueTooLong",
 		}},
+		"the shortest interval": {change: func(b *rukpak.Bundle) { b.Spec.RefreshIntervalSeconds = ptr.To[int32](30) }},
+		"the longest interval":  {change: func(b *rukpak.Bundle) { b.Spec.RefreshIntervalSeconds = ptr.To[int32](2592000) }},
+		"too short an interval": {change: func(b *rukpak.Bundle) { b.Spec.RefreshIntervalSeconds = ptr.To[int32](29) }, want: []string{"spec.refreshIntervalSeconds FieldValueInvalid"}},
+		"too long an interval":  {change: func(b *rukpak.Bundle) { b.Spec.RefreshIntervalSeconds = ptr.To[int32](2592001) }, want: []string{"spec.refreshIntervalSeconds FieldValueInvalid"}},
+		"an upload with interval": {change: func(b *rukpak.Bundle) {
+			b.Spec = uploadBundle("").Spec
+			b.Spec.RefreshIntervalSeconds = ptr.To[int32](60)
+		}, want: []string{"spec.refreshIntervalSeconds FieldValueForbidden"}},
 		"no name":             {change: func(b *rukpak.Bundle) { b.Name = "" }, want: []string{"metadata.name FieldValueRequired"}},
 		"bad name":            {change: func(b *rukpak.Bundle) { b.Name = "Not_Good" }, want: []string{"metadata.name FieldValueInvalid"}},
 		"a wrong pull policy": {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.PullPolicy = "Sometimes" }, want: []string{"spec.source.image.pullPolicy FieldValueNotSupported"}},
@@ -124,7 +133,7 @@ func TestValidationOfTheStatus(t *testing.T) {
 			old := stored(imageBundle("app"))
 			b := old.DeepCopy()
 			test.change(&b.Status)
-			err := rest.BeforeUpdate(statusStrategy{testStrategy()}, asClient(t.Context(), "system:apiserver", "status"), b, old)
+			err := rest.BeforeUpdate(testStatusStrategy(), asClient(t.Context(), "system:apiserver", "status"), b, old)
 			if got := causes(t, err); !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}

@@ -37,17 +37,31 @@ const (
 	EnvFiles = "RUKPAK_LIMIT_FILES"
 	// EnvTimeout bounds the whole run, as time.ParseDuration reads it.
 	EnvTimeout = "RUKPAK_TIMEOUT"
+	// EnvJobs holds, as a JSON list of Job, what CommandRunAll does, in place of EnvURL, EnvRoot and EnvPath.
+	EnvJobs = "RUKPAK_JOBS"
 )
 
 // The commands of the program.
 const (
 	// CommandRun packs the files and sends them.
 	CommandRun = "run"
+	// CommandRunAll does so for each of several bundles.
+	CommandRunAll = "run-all"
 	// CommandInstall copies the program to the path that follows.
 	CommandInstall = "install"
 	// CommandExit ends at once, with success.
 	CommandExit = "exit"
 )
+
+// Job is what is done for one of several bundles.
+type Job struct {
+	// URL is the URL that the content is PUT to.
+	URL string `json:"url"`
+	// Root is the folder that holds the image's files.
+	Root string `json:"root"`
+	// Path is the path inside the image whose files are the content.
+	Path string `json:"path"`
+}
 
 // Program is where the program stands in the server's own image.
 const Program = "/rukpak-unpack"
@@ -74,6 +88,10 @@ const (
 	// ReasonInvalidConfiguration means that the environment above is not as it should be.
 	ReasonInvalidConfiguration = "InvalidConfiguration"
 )
+
+// CauseAttemptEnded is the reason of the cause in the server's answer when another try is in vain, since the attempt is
+// not the bundle's current one.
+const CauseAttemptEnded = "AttemptEnded"
 
 // maxReport is the size in bytes that the kubelet takes from a termination log.
 const maxReport = 4096

@@ -74,11 +74,7 @@ func NamesSecrets(class *v1alpha1.ProvisionerClass, bundle *v1alpha1.Bundle) boo
 // the bundle and, if there are any, those of the service account: admission adds the latter only
 // to pods that name none, and the kubelet looks no further than the pod.
 func Build(p Params) *corev1.Pod {
-	b := &builder{Params: p, attempt: p.Bundle.Status.Unpack}
-	if p.Class.Unpack != nil && p.Class.Unpack.PodTemplate != nil {
-		b.template = *p.Class.Unpack.PodTemplate
-	}
-	b.folder = "/.rukpak-" + b.attempt.Nonce
+	b := newBuilder(p)
 	pod := &corev1.Pod{ObjectMeta: b.metadata(), Spec: b.spec()}
 	if b.attempt.Mode == v1alpha1.UnpackModeImageCopy {
 		b.imageCopy(&pod.Spec)
@@ -86,6 +82,15 @@ func Build(p Params) *corev1.Pod {
 		b.imageVolume(&pod.Spec)
 	}
 	return pod
+}
+
+func newBuilder(p Params) *builder {
+	b := &builder{Params: p, attempt: p.Bundle.Status.Unpack}
+	if p.Class.Unpack != nil && p.Class.Unpack.PodTemplate != nil {
+		b.template = *p.Class.Unpack.PodTemplate
+	}
+	b.folder = "/.rukpak-" + b.attempt.Nonce
+	return b
 }
 
 func (b *builder) metadata() metav1.ObjectMeta {
@@ -101,16 +106,11 @@ func (b *builder) metadata() metav1.ObjectMeta {
 	maps.Copy(annotations, noInjectionAnnotations())
 	annotations[v1alpha1.AnnotationAttempt] = AttemptOf(b.Bundle).Proof(b.Key)
 	return metav1.ObjectMeta{
-		Namespace:   b.Bundle.Namespace,
-		Name:        b.attempt.PodName,
-		Labels:      labels,
-		Annotations: annotations,
-		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: v1alpha1.SchemeGroupVersion.String(),
-			Kind:       "Bundle",
-			Name:       b.Bundle.Name,
-			UID:        b.Bundle.UID,
-		}},
+		Namespace:       b.Bundle.Namespace,
+		Name:            b.attempt.PodName,
+		Labels:          labels,
+		Annotations:     annotations,
+		OwnerReferences: []metav1.OwnerReference{owner(b.Bundle)},
 	}
 }
 
@@ -169,13 +169,18 @@ func (b *builder) imageVolume(spec *corev1.PodSpec) {
 	}
 	resolve := b.container(ContainerResolve, b.Reference, policy, b.folder+contract.Program, contract.CommandExit)
 	resolve.VolumeMounts = []corev1.VolumeMount{b.programMount(true)}
-	spec.Volumes = append(spec.Volumes, corev1.Volume{
+	spec.Volumes = append(spec.Volumes, b.programImage())
+	spec.Containers = []corev1.Container{resolve, unpack}
+}
+
+// programImage is the server's own image, for its program.
+func (b *builder) programImage() corev1.Volume {
+	return corev1.Volume{
 		Name: volumeProgram,
 		VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{
 			Reference: b.Image, PullPolicy: corev1.PullIfNotPresent,
 		}},
-	})
-	spec.Containers = []corev1.Container{resolve, unpack}
+	}
 }
 
 // imageCopy runs the server's own static program inside the bundle's image.

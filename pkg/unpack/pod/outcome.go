@@ -148,6 +148,9 @@ func reported(reason string) string {
 	return ReasonContainerFailed
 }
 
+// throttled is what a kubelet says when it has pulled as many images as its registryPullQPS allows. It tries again.
+const throttled = "pull QPS exceeded"
+
 func judgeWaiting(name string, w *corev1.ContainerStateWaiting) (Outcome, bool) {
 	failing := Outcome{State: Waiting, Failing: true}
 	switch w.Reason {
@@ -156,6 +159,9 @@ func judgeWaiting(name string, w *corev1.ContainerStateWaiting) (Outcome, bool) 
 	case "InvalidImageName":
 		return failed(ReasonInvalidImageReference, "the node cannot read the image's name", w.Message), true
 	case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed", "ImageInspectError":
+		if strings.Contains(w.Message, throttled) {
+			return Outcome{State: Waiting, Reason: ReasonImagePullThrottled, Message: "the node pulls no more images for the moment"}, true
+		}
 		failing.Reason, failing.Message = judgePull(w.Message)
 	case "ErrImageNeverPull":
 		failing.Reason = ReasonImageNotFound

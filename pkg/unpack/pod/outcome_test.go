@@ -124,9 +124,10 @@ func TestJudge(t *testing.T) {
 			status: waits("ErrImagePull", `unsupported image-specific operation on artifact with type "application/vnd.oci.empty.v1+json"`),
 			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonArtifactNotSupported}, words: "on artifact",
 		},
-		"pull fails":   {status: waits("ErrImagePull", "no space left on device"), want: Outcome{State: Waiting, Failing: true, Reason: ReasonImagePullFailed}, words: "no space left"},
-		"invalid name": {status: waits("InvalidImageName", "couldn't parse image name"), want: Outcome{State: Failed, Reason: ReasonInvalidImageReference}, words: "couldn't parse"},
-		"never pulled": {status: waits("ErrImageNeverPull", `Container image "a" is not present with pull policy of Never`), want: Outcome{State: Waiting, Failing: true, Reason: ReasonImageNotFound}},
+		"pull fails":               {status: waits("ErrImagePull", "no space left on device"), want: Outcome{State: Waiting, Failing: true, Reason: ReasonImagePullFailed}, words: "no space left"},
+		"too many pulls at a time": {status: waits("ImagePullBackOff", `Back-off pulling image "a": ErrImagePull: pull QPS exceeded`), want: Outcome{State: Waiting, Reason: ReasonImagePullThrottled}, words: "no more images for the moment"},
+		"invalid name":             {status: waits("InvalidImageName", "couldn't parse image name"), want: Outcome{State: Failed, Reason: ReasonInvalidImageReference}, words: "couldn't parse"},
+		"never pulled":             {status: waits("ErrImageNeverPull", `Container image "a" is not present with pull policy of Never`), want: Outcome{State: Waiting, Failing: true, Reason: ReasonImageNotFound}},
 		"volume not an image": {
 			status: waits("CreateContainerError", "failed to mount image volume: ImageVolumeMountFailed: failed to unpack image volume: mismatched image rootfs and manifest layers"),
 			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonArtifactNotSupported}, words: "mismatched image rootfs",

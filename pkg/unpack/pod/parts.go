@@ -127,16 +127,33 @@ func (b *builder) tokenVolume() corev1.Volume {
 
 // environment configures the program.
 func (b *builder) environment(root, tokenFile string) []corev1.EnvVar {
-	limits := Limits(b.Class)
-	url := fmt.Sprintf("%s/apis/%s/namespaces/%s/bundles/%s/content",
-		strings.TrimSuffix(b.Endpoint.URL, "/"), v1alpha1.SchemeGroupVersion, b.Bundle.Namespace, b.Bundle.Name)
+	return slices.Concat(
+		[]corev1.EnvVar{literal(contract.EnvURL, b.contentURL(b.Bundle))},
+		b.server(tokenFile),
+		[]corev1.EnvVar{literal(contract.EnvRoot, root), literal(contract.EnvPath, b.Bundle.Spec.Source.Image.Path)},
+		b.bounds(),
+	)
+}
+
+// contentURL is where the content of a bundle goes.
+func (b *builder) contentURL(bundle *v1alpha1.Bundle) string {
+	return fmt.Sprintf("%s/apis/%s/namespaces/%s/bundles/%s/content",
+		strings.TrimSuffix(b.Endpoint.URL, "/"), v1alpha1.SchemeGroupVersion, bundle.Namespace, bundle.Name)
+}
+
+// server is how the program knows the server, and shows itself.
+func (b *builder) server(tokenFile string) []corev1.EnvVar {
 	return []corev1.EnvVar{
-		literal(contract.EnvURL, url),
 		literal(contract.EnvServerName, b.Endpoint.ServerName),
 		literal(contract.EnvCA, string(b.Endpoint.CA)),
 		literal(contract.EnvTokenFile, tokenFile),
-		literal(contract.EnvRoot, root),
-		literal(contract.EnvPath, b.Bundle.Spec.Source.Image.Path),
+	}
+}
+
+// bounds are what content may be, and how long it may take.
+func (b *builder) bounds() []corev1.EnvVar {
+	limits := Limits(b.Class)
+	return []corev1.EnvVar{
 		literal(contract.EnvCompressedBytes, strconv.FormatInt(limits.CompressedBytes, 10)),
 		literal(contract.EnvBytes, strconv.FormatInt(limits.Bytes, 10)),
 		literal(contract.EnvFiles, strconv.FormatInt(limits.Files, 10)),

@@ -47,8 +47,11 @@ func NewNonce() string {
 	var b [10]byte
 	// It never returns an error: crypto/rand ends the process instead.
 	rand.Read(b[:])
-	return nonceEncoding.EncodeToString(b[:])
+	return NonceOf(b[:])
 }
+
+// NonceOf makes such a name of the first 80 bits of a sum.
+func NonceOf(sum []byte) string { return nonceEncoding.EncodeToString(sum[:10]) }
 
 // maxName is the length of a DNS label. A pod's name may be longer, but is its
 // hostname too and cut off there.
@@ -90,20 +93,29 @@ func Made(key []byte, pod *corev1.Pod) (Attempt, error) {
 	if owner == nil {
 		return Attempt{}, fmt.Errorf("pod %s/%s has no Bundle as its owner: %w", pod.Namespace, pod.Name, ErrNotOurs)
 	}
-	parts := strings.Split(pod.Annotations[v1alpha1.AnnotationAttempt], ".")
-	if len(parts) != 4 {
-		return Attempt{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, ErrNotOurs)
+	a, err := check(key, owner.UID, pod.Annotations[v1alpha1.AnnotationAttempt])
+	if err != nil {
+		return Attempt{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	a := Attempt{BundleUID: owner.UID, Nonce: parts[2]}
+	return a, nil
+}
+
+// check reads a proof, which has to be right for a Bundle. The error is ErrNotOurs.
+func check(key []byte, bundle types.UID, proof string) (Attempt, error) {
+	parts := strings.Split(proof, ".")
+	if len(parts) != 4 {
+		return Attempt{}, ErrNotOurs
+	}
+	a := Attempt{BundleUID: bundle, Nonce: parts[2]}
 	generation, err1 := strconv.ParseInt(parts[0], 10, 64)
 	number, err2 := strconv.ParseInt(parts[1], 10, 32)
 	mac, err3 := base64.RawURLEncoding.DecodeString(parts[3])
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return Attempt{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, ErrNotOurs)
+	if errors.Join(err1, err2, err3) != nil {
+		return Attempt{}, ErrNotOurs
 	}
 	a.Generation, a.Number = generation, int32(number)
 	if !hmac.Equal(mac, a.mac(key)) {
-		return Attempt{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, ErrNotOurs)
+		return Attempt{}, ErrNotOurs
 	}
 	return a, nil
 }

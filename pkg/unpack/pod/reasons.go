@@ -31,6 +31,8 @@ const (
 	ReasonDeadlineExceeded       = v1alpha1.ReasonDeadlineExceeded
 	ReasonPodDeleted             = v1alpha1.ReasonPodDeleted
 	ReasonPodFailed              = v1alpha1.ReasonPodFailed
+	ReasonImagePullThrottled     = v1alpha1.ReasonImagePullThrottled
+	ReasonDigestUnknown          = v1alpha1.ReasonDigestUnknown
 )
 
 // Final tells whether a failure stays as long as nobody changes the bundle, its

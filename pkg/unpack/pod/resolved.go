@@ -20,8 +20,8 @@ var byDigest = regexp.MustCompile(`^[^@\s]+@[a-z0-9]+([.+_-][a-z0-9]+)*:[0-9a-f]
 // it names a digest it is itself the answer.
 //
 // The node's word is, in this order, the status of the image volume (KEP-5365) and
-// the imageID of the container that runs in the bundle's image. Where a mirror or an
-// image under another name was used, it is what the node says and not what the spec said.
+// the imageID of the container that runs in the bundle's image. Of that only the digest counts: a node
+// that has the same image under several names, of several tenants, may tell any of them.
 func ResolvedReference(pod *corev1.Pod, reference string) string {
 	if Digested(reference) {
 		return reference
@@ -32,7 +32,7 @@ func ResolvedReference(pod *corev1.Pod, reference string) string {
 	if s := statusOf(pod.Status.ContainerStatuses, ContainerUnpack); s != nil {
 		for _, m := range s.VolumeMounts {
 			if m.Name == volumeContent && m.VolumeStatus != nil && m.VolumeStatus.Image != nil {
-				if resolved := clean(m.VolumeStatus.Image.ImageRef); resolved != "" {
+				if resolved := within(reference, m.VolumeStatus.Image.ImageRef); resolved != "" {
 					return resolved
 				}
 			}
@@ -43,9 +43,22 @@ func ResolvedReference(pod *corev1.Pod, reference string) string {
 		name = ContainerUnpack
 	}
 	if s := statusOf(pod.Status.ContainerStatuses, name); s != nil {
-		return clean(s.ImageID)
+		return within(reference, s.ImageID)
 	}
 	return ""
+}
+
+// within returns the image with the digest of an image ID in the repository of a reference, which names no digest
+// itself. It is empty when the image ID has no digest that could be pulled.
+func within(reference, imageID string) string {
+	_, digest, found := strings.Cut(clean(imageID), "@")
+	if !found {
+		return ""
+	}
+	// The tag comes after the last slash; a colon before that is of a port.
+	slash := strings.LastIndexByte(reference, '/') + 1
+	name, _, _ := strings.Cut(reference[slash:], ":")
+	return reference[:slash] + name + "@" + digest
 }
 
 func contentVolume(pod *corev1.Pod) *corev1.ImageVolumeSource {

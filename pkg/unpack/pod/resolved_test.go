@@ -12,6 +12,7 @@ import (
 )
 
 func TestResolvedReference(t *testing.T) {
+	const sameIn = "registry.example/app@sha256:fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
 	const other = "mirror.example/app@sha256:fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
 	resolve := func(imageID string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -40,7 +41,7 @@ func TestResolvedReference(t *testing.T) {
 		"pinned copy":                  {mode: v1alpha1.UnpackModeImageCopy, reference: byTag, taken: byDigestIn, want: byDigestIn},
 		"container":                    {mode: v1alpha1.UnpackModeImageVolume, reference: byTag, status: resolve(byDigestIn), want: byDigestIn},
 		"container with scheme":        {mode: v1alpha1.UnpackModeImageVolume, reference: byTag, status: resolve("docker-pullable://" + byDigestIn), want: byDigestIn},
-		"mirror":                       {mode: v1alpha1.UnpackModeImageVolume, reference: byTag, status: resolve(other), want: other},
+		"mirror":                       {mode: v1alpha1.UnpackModeImageVolume, reference: byTag, status: resolve(other), want: sameIn},
 		"volume status":                {mode: v1alpha1.UnpackModeImageVolume, reference: byTag, status: unpack("ignored", byDigestIn), want: byDigestIn},
 		"own image is not the answer":  {mode: v1alpha1.UnpackModeImageVolume, reference: byTag, status: unpack(other, "")},
 		"configuration digest":         {mode: v1alpha1.UnpackModeImageVolume, reference: byTag, status: resolve(testDigest)},
@@ -48,7 +49,9 @@ func TestResolvedReference(t *testing.T) {
 		"tag":                          {mode: v1alpha1.UnpackModeImageVolume, reference: byTag, status: resolve(byTag)},
 		"nothing":                      {mode: v1alpha1.UnpackModeImageVolume, reference: byTag},
 		"copy":                         {mode: v1alpha1.UnpackModeImageCopy, reference: byTag, status: unpack(byDigestIn, ""), want: byDigestIn},
-		"registry with a port":         {mode: v1alpha1.UnpackModeImageCopy, reference: byTag, status: unpack("127.0.0.1:5000/a/b@"+testDigest, ""), want: "127.0.0.1:5000/a/b@" + testDigest},
+		"registry with a port":         {mode: v1alpha1.UnpackModeImageCopy, reference: "127.0.0.1:5000/a/b", status: unpack("127.0.0.1:5000/a/b@"+testDigest, ""), want: "127.0.0.1:5000/a/b@" + testDigest},
+		"a port and a tag":             {mode: v1alpha1.UnpackModeImageCopy, reference: "127.0.0.1:5000/a/b:v1", status: unpack("somebody/else@"+testDigest, ""), want: "127.0.0.1:5000/a/b@" + testDigest},
+		"a short name":                 {mode: v1alpha1.UnpackModeImageCopy, reference: "app", status: unpack("docker.io/library/app@"+testDigest, ""), want: "app@" + testDigest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			params := testParams(test.mode, test.reference, "/manifests")

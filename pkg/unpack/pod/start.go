@@ -59,6 +59,8 @@ func JudgeEvent(warning string) Outcome {
 	switch {
 	case noMemoryToStart(warning):
 		return outOfMemory(ContainerUnpack)
+	case strings.Contains(warning, throttled):
+		return Outcome{State: Waiting, Reason: ReasonImagePullThrottled, Message: "the node pulls no more images for the moment"}
 	case strings.Contains(warning, "Failed to pull image"):
 		// The event may be there long before the status of the pod.
 		reason, text := judgePull(warning)

@@ -16,6 +16,7 @@ import (
 // Reasons of conditions that are no failures. The reasons of failures stand where they are found.
 const (
 	ReasonPending               = v1alpha1.ReasonPending
+	ReasonQueued                = v1alpha1.ReasonQueued
 	ReasonUnpacking             = v1alpha1.ReasonUnpacking
 	ReasonWaitingForUpload      = v1alpha1.ReasonWaitingForUpload
 	ReasonWaitingForProvisioner = v1alpha1.ReasonWaitingForProvisioner
@@ -27,6 +28,7 @@ const (
 	ReasonContentLost           = v1alpha1.ReasonContentLost
 	ReasonStorageFull           = v1alpha1.ReasonStorageFull
 	ReasonRoom                  = v1alpha1.ReasonRoom
+	ReasonRefreshed             = v1alpha1.ReasonRefreshed
 	ReasonProgressing           = v1alpha1.ReasonProgressing
 )
 
@@ -37,6 +39,8 @@ const MessageStorageFull = "the content store of the class is full: what is ther
 // Begin sets the conditions of a bundle whose generation is new: whether it will be
 // unpacked is unknown, and nothing keeps it from being tried. What is being served goes on being served.
 func Begin(conditions *[]metav1.Condition, generation int64) {
+	// It was about what the earlier spec named.
+	meta.RemoveStatusCondition(conditions, v1alpha1.ConditionRefreshed)
 	SetProgress(conditions, generation, metav1.ConditionUnknown, ReasonPending, "no attempt has been made for this generation")
 	SetStalled(conditions, generation, false, ReasonProgressing, "")
 	if meta.FindStatusCondition(*conditions, v1alpha1.ConditionContentAvailable) == nil {
@@ -77,6 +81,19 @@ func SetStorageFull(conditions *[]metav1.Condition, generation int64, full bool)
 		set(conditions, v1alpha1.ConditionStorageFull, generation, metav1.ConditionFalse, ReasonRoom, "")
 }
 
+// SetRefreshed says that it is known what the reference of the source names, and that that is
+// unpacked. It reports whether anything changed.
+func SetRefreshed(conditions *[]metav1.Condition, generation int64) bool {
+	return set(conditions, v1alpha1.ConditionRefreshed, generation, metav1.ConditionTrue, ReasonRefreshed,
+		"the content is what the reference named when it was looked up last")
+}
+
+// SetRefreshFailed says that looking up what the reference of the source names, or unpacking that, has
+// failed. What was unpacked before is served all the same, so nothing else changes. It reports whether anything changed.
+func SetRefreshFailed(conditions *[]metav1.Condition, generation int64, reason, message string) bool {
+	return set(conditions, v1alpha1.ConditionRefreshed, generation, metav1.ConditionFalse, reason, message)
+}
+
 // Phase derives the summary of the conditions.
 func Phase(conditions []metav1.Condition) v1alpha1.BundlePhase {
 	unpacked := meta.FindStatusCondition(conditions, v1alpha1.ConditionUnpacked)
@@ -91,7 +108,7 @@ func Phase(conditions []metav1.Condition) v1alpha1.BundlePhase {
 		return v1alpha1.BundleUnpacked
 	}
 	switch unpacked.Reason {
-	case ReasonPending, ReasonWaitingForUpload, ReasonWaitingForProvisioner, ReasonClassMissing, ReasonSuspended, ReasonStorageFull:
+	case ReasonPending, ReasonQueued, ReasonWaitingForUpload, ReasonWaitingForProvisioner, ReasonClassMissing, ReasonSuspended, ReasonStorageFull:
 		return v1alpha1.BundlePending
 	}
 	return v1alpha1.BundleUnpacking

@@ -12,6 +12,9 @@ const (
 	ReasonUnpacked = "Unpacked"
 	// ReasonAvailable means that content is served.
 	ReasonAvailable = "Available"
+	// ReasonRefreshed means that it is known what the reference of the source names, and that
+	// that is unpacked.
+	ReasonRefreshed = "Refreshed"
 	// ReasonProgressing means that nothing keeps attempts from being made.
 	ReasonProgressing = "Progressing"
 	// ReasonRoom means that there is room in the content store again.
@@ -22,6 +25,8 @@ const (
 const (
 	// ReasonPending means that no attempt has been made for this generation.
 	ReasonPending = "Pending"
+	// ReasonQueued means that the bundle waits for its turn to be unpacked.
+	ReasonQueued = "Queued"
 	// ReasonUnpacking means that an attempt is running.
 	ReasonUnpacking = "Unpacking"
 	// ReasonNoContent means that there is no content yet.
@@ -39,6 +44,9 @@ const (
 	ReasonStorageFull = "StorageFull"
 	// ReasonServerNotReady means that the server does not know its own address yet.
 	ReasonServerNotReady = "ServerNotReady"
+	// ReasonImagePullThrottled means that the node pulls no more images for the moment. It is
+	// no failure.
+	ReasonImagePullThrottled = "ImagePullThrottled"
 	// ReasonPodCreationFailed means that the cluster did not create the pod, for the
 	// time being.
 	ReasonPodCreationFailed = "PodCreationFailed"
@@ -143,6 +151,8 @@ const (
 	ReasonContentNotCommitted = "ContentNotCommitted"
 	// ReasonContentLost means that the stored bytes are gone.
 	ReasonContentLost = "ContentLost"
+	// ReasonDigestUnknown means that the node does not say by digest which image it took.
+	ReasonDigestUnknown = "DigestUnknown"
 	// ReasonInvalidConfiguration means that the pod was not made as its program expects.
 	ReasonInvalidConfiguration = "InvalidConfiguration"
 	// ReasonInternalError means that this server is at fault.

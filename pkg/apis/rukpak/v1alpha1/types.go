@@ -24,9 +24,13 @@ const (
 const (
 	// AnnotationIsDefaultClass marks the class that a Bundle without a class name gets.
 	AnnotationIsDefaultClass = "rukpak.io/is-default-class"
-	// AnnotationRetry on a Bundle asks for a new attempt each time its value changes;
-	// status.lastHandledRetry echoes the value that was acted upon.
+	// AnnotationRetry on a Bundle asks, each time its value changes, to try at once what has
+	// failed; status.lastHandledRetry echoes the value that was acted upon.
 	AnnotationRetry = "rukpak.io/retry"
+	// AnnotationRefresh on a Bundle asks, each time its value changes, to look up what the
+	// reference of its source names now, and to unpack that if it is another image;
+	// status.lastHandledRefresh echoes the value that was acted upon.
+	AnnotationRefresh = "rukpak.io/refresh"
 	// LabelBundleUID on an unpack pod holds the UID of its Bundle.
 	LabelBundleUID = "rukpak.io/bundle-uid"
 	// AnnotationAttempt on an unpack pod holds the proof that the server made it: a
@@ -292,9 +296,16 @@ type BundleSpec struct {
 	// +listMapKey=name
 	ImagePullSecrets []LocalObjectReference `json:"imagePullSecrets,omitempty"`
 
-	// suspend stops new attempts. Content that is there goes on being served.
+	// suspend stops new attempts, and looking for what a reference names now. Content that is
+	// there goes on being served.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
+
+	// refreshIntervalSeconds is how often it is looked up what the reference of an image names
+	// now, give or take a tenth; another image is unpacked. From 30 to 2592000 (30 days). Unset, nobody looks.
+	// A reference by digest always names the same, so there it has no effect.
+	// +optional
+	RefreshIntervalSeconds *int32 `json:"refreshIntervalSeconds,omitempty"`
 }
 
 // SourceType says which member of a BundleSource is set.
@@ -335,7 +346,7 @@ type BundleSource struct {
 type ImageSource struct {
 	// reference is the image as the node's container runtime understands it,
 	// registry/repository:tag or registry/repository@sha256:digest. A digest says
-	// which content is meant; a tag is looked up once and pinned in the status.
+	// which content is meant; what a tag names is looked up and pinned in the status.
 	// +required
 	// +k8s:required
 	// +k8s:maxLength=1024
@@ -388,6 +399,10 @@ const (
 	// ConditionStorageFull is True while new content is not taken because the content store
 	// of the class is full. What is there is served. It stands only where that was once so.
 	ConditionStorageFull = "StorageFull"
+	// ConditionRefreshed is True when the latest look for what a reference names now has ended
+	// well, and False when it, or unpacking what it found, has failed: what was found before is served. It stands
+	// only where somebody has looked.
+	ConditionRefreshed = "Refreshed"
 )
 
 // BundleStatus says what there is.
@@ -425,7 +440,12 @@ type BundleStatus struct {
 	// +k8s:optional
 	Unpack *UnpackStatus `json:"unpack,omitempty"`
 
-	// conditions are Unpacked, ContentAvailable, Ready and Stalled.
+	// refresh tells of looking up what the source's reference names now. Written by the server alone.
+	// +optional
+	Refresh *RefreshStatus `json:"refresh,omitempty"`
+
+	// conditions are Unpacked, ContentAvailable, Ready and Stalled, and where there is something to
+	// say StorageFull and Refreshed. Unless the provisioner is another controller's they are written by the server alone.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -437,6 +457,29 @@ type BundleStatus struct {
 	// lastHandledRetry is the value of the annotation rukpak.io/retry that was acted upon.
 	// +optional
 	LastHandledRetry string `json:"lastHandledRetry,omitempty"`
+
+	// lastHandledRefresh is the value of the annotation rukpak.io/refresh that was acted upon.
+	// +optional
+	LastHandledRefresh string `json:"lastHandledRefresh,omitempty"`
+}
+
+// RefreshStatus tells of looking up what the reference of a source names now.
+type RefreshStatus struct {
+	// lastTime is when the latest look ended.
+	// +optional
+	// +k8s:opaqueType
+	LastTime *metav1.Time `json:"lastTime,omitempty"`
+	// failures counts the looks, and the attempts at what they found, that have failed since one ended well.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// nextTime is when to look again after a failure.
+	// +optional
+	// +k8s:opaqueType
+	NextTime *metav1.Time `json:"nextTime,omitempty"`
+	// refused is the image whose content was refused. It is not tried again until the class changes or
+	// somebody asks.
+	// +optional
+	Refused string `json:"refused,omitempty"`
 }
 
 // ResolvedSource is what content was taken from.
@@ -458,6 +501,9 @@ type ResolvedImage struct {
 	// reference names the image by digest. It is empty when the container runtime did not say.
 	// +optional
 	Reference string `json:"reference,omitempty"`
+	// message says why there is no reference.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // ResolvedUpload says who wrote the content.
@@ -525,7 +571,8 @@ type UnpackStatus struct {
 	// podUID is the UID of the unpack pod, which alone may write the content.
 	// +optional
 	PodUID types.UID `json:"podUID,omitempty"`
-	// resolvedReference is the image by digest, once the attempt knows it.
+	// resolvedReference is the image by digest, once the attempt knows it; from the beginning where
+	// it takes what was found before.
 	// +optional
 	ResolvedReference string `json:"resolvedReference,omitempty"`
 	// classUID is the UID of the class that the attempt followed.
@@ -541,6 +588,9 @@ type UnpackStatus struct {
 	// retryRequested means that somebody asked for the attempt, with the annotation rukpak.io/retry.
 	// +optional
 	RetryRequested bool `json:"retryRequested,omitempty"`
+	// refresh means that the attempt takes what the reference names now in place of what it named before.
+	// +optional
+	Refresh bool `json:"refresh,omitempty"`
 	// startTime is when the attempt began.
 	// +optional
 	// +k8s:opaqueType

@@ -74,6 +74,11 @@ func (in ProvisionerClassList) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RefreshStatus) OpenAPIModelName() string {
+	return "io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.RefreshStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ResolvedImage) OpenAPIModelName() string {
 	return "io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.ResolvedImage"
 }

@@ -270,6 +270,7 @@ func Validate_BundleSpec(
 	// field BundleSpec.ServiceAccountName has no validation
 	// field BundleSpec.ImagePullSecrets has no validation
 	// field BundleSpec.Suspend has no validation
+	// field BundleSpec.RefreshIntervalSeconds has no validation
 	return errs
 }
 
@@ -346,8 +347,10 @@ func Validate_BundleStatus(
 		errs = append(errs, fn(fldPath.Child("unpack"), obj.Unpack, oldVal, oldObj != nil)...)
 	}
 
+	// field BundleStatus.Refresh has no validation
 	// field BundleStatus.Conditions has no validation
 	// field BundleStatus.LastHandledRetry has no validation
+	// field BundleStatus.LastHandledRefresh has no validation
 	return errs
 }
 
@@ -667,6 +670,7 @@ func Validate_UnpackStatus(
 	// field UnpackStatus.ClassResourceVersion has no validation
 	// field UnpackStatus.ClassGeneration has no validation
 	// field UnpackStatus.RetryRequested has no validation
+	// field UnpackStatus.Refresh has no validation
 	// field UnpackStatus.StartTime has no validation
 	// field UnpackStatus.EndTime has no validation
 	// field UnpackStatus.Failures has no validation

@@ -11,10 +11,17 @@ import (
 	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
+)
+
+// Bounds of refreshIntervalSeconds. Each look runs a pod, which is why they are not more often.
+const (
+	minRefreshSeconds = 30
+	maxRefreshSeconds = 30 * 24 * 60 * 60
 )
 
 // maxPathLength bounds the path inside an image, in bytes: PATH_MAX of Linux.
@@ -55,6 +62,9 @@ func bundleSpec(s *rukpak.BundleSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, subdomain(s.ServiceAccountName, at.Child("serviceAccountName"))...)
 	}
 	errs = append(errs, secretNames(s.ImagePullSecrets, at.Child("imagePullSecrets"))...)
+	if n := s.RefreshIntervalSeconds; n != nil && (*n < minRefreshSeconds || *n > maxRefreshSeconds) {
+		errs = append(errs, field.Invalid(at.Child("refreshIntervalSeconds"), *n, validation.InclusiveRangeError(minRefreshSeconds, maxRefreshSeconds)))
+	}
 	source := at.Child("source")
 	switch s.Source.Type {
 	case rukpak.SourceTypeImage:
@@ -70,6 +80,9 @@ func bundleSpec(s *rukpak.BundleSpec, at *field.Path) field.ErrorList {
 		}
 		if len(s.ImagePullSecrets) > 0 {
 			errs = append(errs, field.Forbidden(at.Child("imagePullSecrets"), "source type Upload pulls no image"))
+		}
+		if s.RefreshIntervalSeconds != nil {
+			errs = append(errs, field.Forbidden(at.Child("refreshIntervalSeconds"), "source type Upload has nothing to look up"))
 		}
 	}
 	return errs

@@ -228,6 +228,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: provisionerClassName
       type:
         scalar: string
+    - name: refreshIntervalSeconds
+      type:
+        scalar: numeric
     - name: serviceAccountName
       type:
         scalar: string
@@ -260,6 +263,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - digest
+    - name: lastHandledRefresh
+      type:
+        scalar: string
     - name: lastHandledRetry
       type:
         scalar: string
@@ -272,6 +278,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: provisioner
       type:
         scalar: string
+    - name: refresh
+      type:
+        namedType: io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.RefreshStatus
     - name: resolvedSource
       type:
         namedType: io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.ResolvedSource
@@ -379,9 +388,27 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: unpack
       type:
         namedType: io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.UnpackPolicy
+- name: io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.RefreshStatus
+  map:
+    fields:
+    - name: failures
+      type:
+        scalar: numeric
+    - name: lastTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: nextTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: refused
+      type:
+        scalar: string
 - name: io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.ResolvedImage
   map:
     fields:
+    - name: message
+      type:
+        scalar: string
     - name: reference
       type:
         scalar: string
@@ -545,6 +572,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: reason
       type:
         scalar: string
+    - name: refresh
+      type:
+        scalar: boolean
     - name: resolvedReference
       type:
         scalar: string

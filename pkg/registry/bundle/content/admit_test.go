@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -27,7 +28,7 @@ func TestWritesAtTheSameTimeAreBounded(t *testing.T) {
 		w.do(http.MethodPut, "app", []byte("no tar"))
 	}
 	for _, namespace := range []string{"team", "another"} {
-		if _, err := w.rest.uploads.take(t.Context(), namespace); err != nil {
+		if _, err := w.rest.uploads.Take(t.Context(), namespace); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,5 +96,30 @@ func TestContentThatComesBack(t *testing.T) {
 	b := w.now("app")
 	if !available(b) || !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionReady) {
 		t.Errorf("conditions are %+v", b.Status.Conditions)
+	}
+}
+
+// A commit that waits for another ends, and so does the deletion of a bundle.
+func TestACommitThatHangsHoldsNobodyUp(t *testing.T) {
+	w := newWorld(t)
+	b := w.addUpload("app")
+	w.put("app", "x")
+	w.rest.CommitTimeout = 10 * time.Millisecond
+	unlock, err := w.rest.lockCommit(t.Context(), b.UID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.do(http.MethodPut, "app", archive(t, map[string]string{"a": "1"})); got.code != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", got.code, got.body)
+	}
+	records := len(w.records.all)
+	w.rest.Release(w.now("app"))
+	if len(w.records.all) != records {
+		t.Error("the records are gone, and a commit could have added one")
+	}
+	unlock()
+	w.rest.Release(w.now("app"))
+	if len(w.records.all) != 0 {
+		t.Errorf("records are left: %v", w.records.all)
 	}
 }

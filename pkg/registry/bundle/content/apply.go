@@ -33,13 +33,17 @@ func (g *grant) apply(b *rukpak.Bundle, class *rukpak.ProvisionerClass, summary 
 	}
 	at := metav1.NewTime(now)
 	changed := s.Content == nil || s.Content.Digest != summary.Digest
-	if s.Content != nil && changed {
+	if s.Content != nil && changed && !isLost(s) {
 		s.History = append([]rukpak.ContentStatus{*s.Content}, s.History...)
+	}
+	updated := at
+	if !changed && !isLost(s) {
+		updated = s.Content.UpdateTime // the same files in another image
 	}
 	s.Content = &rukpak.ContentStatus{
 		Digest: summary.Digest, Size: summary.Size, MediaType: mediaType, Format: tarball.Format,
 		UncompressedDigest: summary.UncompressedDigest, UncompressedSize: summary.UncompressedSize, Files: summary.Files,
-		Generation: g.generation, UpdateTime: at,
+		Generation: g.generation, UpdateTime: updated,
 	}
 	s.History = trim(s.History, summary.Digest, class)
 	s.ResolvedSource = resolved
@@ -58,8 +62,27 @@ func (g *grant) apply(b *rukpak.Bundle, class *rukpak.ProvisionerClass, summary 
 		if resolved.Image != nil {
 			u.ResolvedReference = resolved.Image.Reference
 		}
+		g.refreshed(b)
 	}
 	return changed, nil
+}
+
+// refreshed ends the refresh that brought the content, if it was one.
+func (g *grant) refreshed(b *rukpak.Bundle) {
+	s := &b.Status
+	if !s.Unpack.Refresh {
+		return
+	}
+	if s.Refresh != nil {
+		s.Refresh = &rukpak.RefreshStatus{LastTime: s.Refresh.LastTime}
+	}
+	conditions.SetRefreshed(&s.Conditions, b.Generation)
+}
+
+// isLost reports whether the stored bytes of the content that a status names are gone.
+func isLost(s *rukpak.BundleStatus) bool {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionContentAvailable)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == conditions.ReasonContentLost
 }
 
 // settled reports whether the status says already all that the commit of the content it names would say. An
@@ -73,13 +96,12 @@ func (g *grant) settled(s *rukpak.BundleStatus) bool {
 // checkRestored refuses to put other content into the place of content that was lost: what a bundle once
 // resolved is pinned, and what was pinned can be told by the digest of its files.
 func (g *grant) checkRestored(b *rukpak.Bundle, lost *rukpak.ContentStatus, summary tarball.Summary) error {
-	available := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable)
-	if !g.attempt || available == nil || available.Reason != conditions.ReasonContentLost ||
-		lost.UncompressedDigest == "" || lost.UncompressedDigest == summary.UncompressedDigest || b.Status.Unpack.RetryRequested {
+	if !g.attempt || !isLost(&b.Status) ||
+		lost.UncompressedDigest == "" || lost.UncompressedDigest == summary.UncompressedDigest || b.Status.Unpack.Refresh {
 		return nil
 	}
 	message := "the content that was lost had the files " + lost.UncompressedDigest + ", and the image has " + summary.UncompressedDigest +
-		": edit the source, or set the annotation " + v1alpha1.AnnotationRetry + ", to take what it has now"
+		": edit the source, or set the annotation " + v1alpha1.AnnotationRefresh + ", to take what it has now"
 	return status(b, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, message, metav1.StatusCause{Type: CauseContentRefused, Message: message})
 }
 

@@ -97,6 +97,7 @@ func TestApply(t *testing.T) {
 		"other content after the attempt":         {before: ended(has(b, 1)), refused: true, content: b},
 		"other content by a client":               {before: has(b, 1), upload: true, changed: true, content: a, history: []string{b}},
 		"other content of an attempt that is on":  {before: has(b, 1), changed: true, content: a, history: []string{b}},
+		"other content in place of what was lost": {before: lost(has(b, 0, "c")), changed: true, content: a, history: []string{"c"}},
 		"the same where the bytes were lost":      {before: ended(lost(has(a, 1))), content: a},
 		"other content where the bytes were lost": {before: ended(lost(has(b, 1))), refused: true, content: b},
 	} {
@@ -107,6 +108,7 @@ func TestApply(t *testing.T) {
 				test.before(x)
 			}
 			x.Status.Unpack.Failures, x.Status.Unpack.Reason = 3, "PullFailed"
+			before := *x.Status.DeepCopy()
 			g := &grant{uid: "uid-1", generation: 1, builtIn: true, attempt: !test.upload, podUID: "pod-uid"}
 			unchanged := x.Status.Content != nil && x.Status.Content.Digest == a && x.Status.Content.Generation == 1 && g.settled(&x.Status)
 			summary := tarball.Summary{Digest: a, Size: 1, UncompressedDigest: "sha256:u", UncompressedSize: 2, Files: 3}
@@ -121,7 +123,8 @@ func TestApply(t *testing.T) {
 			if err != nil || unchanged {
 				return
 			}
-			checkApplied(t, x, g)
+			kept := before.Content != nil && before.Content.Digest == a && !isLost(&before)
+			checkApplied(t, x, g, kept)
 		})
 	}
 }
@@ -161,7 +164,7 @@ func TestLostContentIsRestoredAsItWas(t *testing.T) {
 			x := attempted()
 			conditions.Begin(&x.Status.Conditions, 1)
 			x.Status.Content = &rukpak.ContentStatus{Digest: "sha256:a", UncompressedDigest: "sha256:u", Generation: 1}
-			x.Status.Unpack.RetryRequested = test.asked
+			x.Status.Unpack.Refresh = test.asked
 			conditions.SetContentAvailable(&x.Status.Conditions, 1, false, conditions.ReasonContentLost, "")
 			g := &grant{uid: "uid-1", generation: 1, builtIn: true, attempt: true, podUID: "pod-uid"}
 			_, err := g.apply(x, &rukpak.ProvisionerClass{}, tarball.Summary{Digest: "sha256:b", UncompressedDigest: test.files}, &rukpak.ResolvedSource{}, time.Unix(2e9, 0))
@@ -175,12 +178,40 @@ func TestLostContentIsRestoredAsItWas(t *testing.T) {
 	}
 }
 
-// checkApplied checks what a commit says about the content that it brought.
-func checkApplied(t *testing.T, x *rukpak.Bundle, g *grant) {
+// A refresh that has brought something ends what is said of those that failed.
+func TestCommitEndsARefresh(t *testing.T) {
+	for name, refresh := range map[string]bool{"a refresh": true, "another attempt": false} {
+		t.Run(name, func(t *testing.T) {
+			x := attempted()
+			conditions.Begin(&x.Status.Conditions, 1)
+			conditions.SetRefreshFailed(&x.Status.Conditions, 1, "ImageNotFound", "")
+			x.Status.Unpack.Refresh = refresh
+			x.Status.Refresh = &rukpak.RefreshStatus{Failures: 3, LastTime: &someTime, NextTime: &someTime, Refused: "app@sha256:r"}
+			g := &grant{uid: "uid-1", generation: 1, builtIn: true, attempt: true, podUID: "pod-uid"}
+			resolved := &rukpak.ResolvedSource{Type: rukpak.SourceTypeImage, Image: &rukpak.ResolvedImage{Reference: "app@sha256:a"}}
+			if _, err := g.apply(x, &rukpak.ProvisionerClass{}, tarball.Summary{Digest: "sha256:a"}, resolved, time.Unix(2e9, 0)); err != nil {
+				t.Fatal(err)
+			}
+			r := x.Status.Refresh
+			if ended := r.Failures == 0 && r.NextTime == nil && r.Refused == ""; ended != refresh || r.LastTime == nil {
+				t.Errorf("refresh is %+v", r)
+			}
+			if meta.IsStatusConditionTrue(x.Status.Conditions, v1alpha1.ConditionRefreshed) != refresh {
+				t.Errorf("conditions are %+v", x.Status.Conditions)
+			}
+		})
+	}
+}
+
+// checkApplied checks what a commit says about the content that it brought. What was there already keeps its time.
+func checkApplied(t *testing.T, x *rukpak.Bundle, g *grant, kept bool) {
 	t.Helper()
 	want := rukpak.ContentStatus{
 		Digest: "sha256:a", Size: 1, UncompressedDigest: "sha256:u", UncompressedSize: 2, Files: 3, Generation: 1,
 		MediaType: "application/gzip", Format: "v1", UpdateTime: metav1.NewTime(time.Unix(2e9, 0)),
+	}
+	if kept {
+		want.UpdateTime = metav1.Time{}
 	}
 	if *x.Status.Content != want {
 		t.Errorf("content is %+v", *x.Status.Content)

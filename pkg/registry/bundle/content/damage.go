@@ -21,7 +21,7 @@ import (
 const rereadTimeout = 10 * time.Minute
 
 // damaged ends an answer whose content turned out not to be what it should, and looks into it.
-func (r *REST) damaged(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentStatus, store content.Store, out *sender, responder rest.Responder, err error) {
+func (r *REST) damaged(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentStatus, store string, out *sender, responder rest.Responder, err error) {
 	klog.FromContext(ctx).Error(err, "Content was read wrong", "bundle", klog.KObj(b), "digest", c.Digest, "sent", out.written)
 	readDamaged.Inc()
 	// Nobody has to wait for it.
@@ -41,7 +41,7 @@ func (r *REST) damaged(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentS
 
 // reread has a blob read again, which rules out that memory or a line were at fault, and taken away if it is damaged, so
 // that no other reader gets a part of it. It returns what to tell the reader.
-func (r *REST) reread(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentStatus, store content.Store) error {
+func (r *REST) reread(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentStatus, store string) error {
 	if _, busy := r.rereads.LoadOrStore(c.Digest, true); busy {
 		return unavailable("send the content", b, errDamaged)
 	}

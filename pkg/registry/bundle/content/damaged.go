@@ -13,7 +13,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
-	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/verify"
 )
 
@@ -24,18 +23,23 @@ import (
 // Several calls for the same bytes at the same time are one, with the context of the first. That is none of a
 // request, whose end would end the looking.
 func (r *REST) Damaged(ctx context.Context, store, digest string) (bool, error) {
-	from, ok := r.Stores[store]
-	if !ok {
+	if r.Stores[store] == nil {
 		return false, fmt.Errorf("there is no content store %q", store)
 	}
-	result, err, _ := r.damage.Do(store+"/"+digest, func() (any, error) { return r.takeAway(ctx, from, digest) })
+	result, err, _ := r.damage.Do(store+"/"+digest, func() (any, error) { return r.takeAway(ctx, store, digest) })
 	removed, _ := result.(bool)
 	return removed, err
 }
 
 // takeAway removes a blob if it is damaged, and tells the bundles that have it. It can have removed it and fail to tell them.
-func (r *REST) takeAway(ctx context.Context, store content.Store, digest string) (removed bool, err error) {
-	removed, err = verify.RemoveDamaged(ctx, store, digest, nil)
+func (r *REST) takeAway(ctx context.Context, store, digest string) (removed bool, err error) {
+	if r.Whole != nil {
+		// What is wrong may be that this is another's store.
+		if err := r.Whole(ctx); err != nil {
+			return false, err
+		}
+	}
+	removed, err = verify.RemoveDamaged(ctx, r.References, store, r.Stores[store], digest, nil)
 	if err != nil || !removed {
 		return removed, err
 	}

@@ -5,6 +5,7 @@ package content
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -136,5 +137,24 @@ func TestManyBundlesAreLookedAtTogether(t *testing.T) {
 	w.rest.CheckAll(t.Context(), bundles)
 	if got := store.waiting.Load(); got != 1000 {
 		t.Errorf("%d contents were looked at", got)
+	}
+}
+
+// What looks damaged may be that this is another's store.
+func TestNothingIsTakenAwayFromAStoreThatMayBeAnothers(t *testing.T) {
+	w := newWorld(t)
+	w.addUpload("app")
+	_, summary := w.put("app", "x")
+	w.flip(summary.Digest)
+	foreign := errors.New("the store belongs to another instance")
+	w.rest.Whole = func(context.Context) error { return foreign }
+	if removed, err := w.rest.Damaged(t.Context(), "default", summary.Digest); removed || !errors.Is(err, foreign) {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	if got := w.do(http.MethodGet, "app", nil); got.code != http.StatusServiceUnavailable || !available(w.now("app")) {
+		t.Errorf("%d: %s", got.code, got.body)
+	}
+	if _, err := os.Stat(w.blob(summary.Digest)); err != nil {
+		t.Error(err)
 	}
 }

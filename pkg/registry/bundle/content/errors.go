@@ -88,7 +88,7 @@ func unavailable(doing string, b *rukpak.Bundle, err error) error {
 		return status(b, http.StatusInsufficientStorage, "InsufficientStorage", fmt.Sprintf("cannot %s: %s", doing, etcd.NoSpaceMessage),
 			metav1.StatusCause{Type: CauseEtcdNoSpace, Message: err.Error()})
 	}
-	s := status(b, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf("cannot %s: %v", doing, err))
+	s := status(b, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, fmt.Sprintf("cannot %s: %s", doing, Say(doing, err)))
 	s.ErrStatus.Details.RetryAfterSeconds = 1
 	return s
 }
@@ -160,7 +160,8 @@ func failed(b *rukpak.Bundle, err error) error {
 		return quota.status(b)
 	}
 	if errors.Is(err, content.ErrNoSpace) && !etcd.NoSpace(err) {
-		return status(b, http.StatusInsufficientStorage, "InsufficientStorage", err.Error(), metav1.StatusCause{Type: CauseStorageFull, Message: err.Error()})
+		said := Say("store the content", err)
+		return status(b, http.StatusInsufficientStorage, "InsufficientStorage", said, metav1.StatusCause{Type: CauseStorageFull, Message: said})
 	}
 	return unavailable("store the content", b, err)
 }

@@ -18,9 +18,9 @@ import (
 	"rukpak.io/apiserver/pkg/content"
 )
 
-// noteFull says in the status of a bundle that a write of its content was refused for want of room, if that is why
+// NoteFull says in the status of a bundle that a write of its content was refused for want of room, if that is why
 // it was. So the reconciler waits for room in place of trying again.
-func (r *REST) noteFull(ctx context.Context, b *rukpak.Bundle, refused error) {
+func (r *REST) NoteFull(ctx context.Context, b *rukpak.Bundle, refused error) {
 	if refused != nil && apierrors.HasStatusCause(refused, CauseStorageFull) {
 		r.setFull(ctx, b, true)
 	}

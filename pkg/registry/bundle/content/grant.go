@@ -30,6 +30,8 @@ type grant struct {
 	attempt bool
 	podUID  types.UID
 	nonce   string
+	// upload is the ID of the one in parts that the bytes come from, "" if they come at once.
+	upload string
 	// username is that of a client who uploads.
 	username string
 	// builtIn means that the provisioner is one of the server's own, so that the commit ends the unpacking.

@@ -35,11 +35,13 @@ type insider struct {
 	r         *REST
 	b         *rukpak.Bundle
 	c         *rukpak.ContentStatus
+	storeName string
 	store     content.Store
 	tar       bool
 	path      string // in the form of an entry's name; "" is the root
 	directory bool   // the path says that it is one
 	recursive bool
+	size      int64  // of what is sent, once it is known
 	base      string // the path of the request, without what is in path
 	query     url.Values
 }
@@ -67,7 +69,7 @@ func (r *REST) inside(ctx context.Context, name string, o *rukpak.BundleContentO
 		responder.Error(err)
 		return
 	}
-	i.b, i.c, i.store = b, c, blob.store
+	i.b, i.c, i.storeName, i.store = b, c, blob.storeName, blob.store
 	blob.close()
 
 	out, err := i.attempt(ctx, w, req)
@@ -82,7 +84,7 @@ func (r *REST) inside(ctx context.Context, name string, o *rukpak.BundleContentO
 	case err != nil:
 		out.abort(responder, i.failure(ctx, out, err))
 	case out.dropped:
-		out.answer(responder, i.refused(out.code))
+		out.refuse(responder, i.size, i.refused(out.code))
 	}
 }
 
@@ -110,12 +112,12 @@ func (i *insider) failure(ctx context.Context, out *sender, err error) error {
 	}
 	log := klog.FromContext(ctx).WithValues("bundle", klog.KObj(i.b), "digest", i.c.Digest, "path", i.path)
 	switch {
-	case errors.Is(err, errUnsent):
+	case errors.Is(err, errUnsent), ctx.Err() != nil:
 		log.V(4).Info("A part of content was not sent whole", "err", err)
 	case errors.Is(err, errDamaged):
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rereadTimeout)
 		defer cancel()
-		return i.r.reread(ctx, i.b, i.c, i.store)
+		return i.r.reread(ctx, i.b, i.c, i.storeName)
 	case errors.Is(err, content.ErrNotFound):
 		i.r.markLost(ctx, i.b, i.c, err)
 		return lost(i.b, i.c.Digest)
@@ -134,7 +136,7 @@ func (i *insider) lookInto(ctx context.Context, cause error) {
 	defer cancel()
 	if err := i.r.indexes.rebuild(ctx, i.store, i.c.Digest, cause); errors.Is(err, errDamaged) {
 		// It is logged where it is found out, and the reader is gone.
-		_ = i.r.reread(ctx, i.b, i.c, i.store)
+		_ = i.r.reread(ctx, i.b, i.c, i.storeName)
 	}
 }
 
@@ -142,11 +144,22 @@ func (i *insider) lookInto(ctx context.Context, cause error) {
 func (i *insider) refused(code int) error {
 	switch code {
 	case http.StatusPreconditionFailed:
-		return preconditionFailed(i.b, fmt.Sprintf("%q is another one by now", i.path))
+		return preconditionFailed(i.b, i.title()+" is another one by now")
 	case http.StatusRequestedRangeNotSatisfiable:
-		return status(i.b, int32(code), "RangeNotSatisfiable", fmt.Sprintf("header Range: there is no such part of %q", i.path))
+		return status(i.b, int32(code), "RangeNotSatisfiable", fmt.Sprintf("header Range: there is no such part of the %d bytes of %s", i.size, i.title()))
 	}
 	return status(i.b, int32(code), metav1.StatusReasonUnknown, http.StatusText(code))
+}
+
+// title is what somebody reads, for people.
+func (i *insider) title() string {
+	switch {
+	case i.tar:
+		return "the tar of the content"
+	case i.path == "":
+		return "the list of the content"
+	}
+	return strconv.Quote(i.path)
 }
 
 // spoiled reports whether an index and an archive do not go together.
@@ -232,6 +245,7 @@ func (i *insider) sendPart(ctx context.Context, out *sender, req *http.Request, 
 	h.Set("ETag", etag(p.digest))
 	h.Set("Repr-Digest", reprDigest(p.digest))
 	tidyRange(req.Header, p.size)
+	i.size = p.size
 	http.ServeContent(out, req, "", i.c.UpdateTime.Time, body)
 	// A reader has nothing to lose by a failed close.
 	_ = body.Close()

@@ -138,6 +138,8 @@ func TestInside(t *testing.T) {
 		"the tar":                   {path: "app?format=tar", code: 200, body: string(whole), header: map[string]string{"Content-Type": "application/x-tar", "ETag": etag(summary.UncompressedDigest), "Content-Length": fmt.Sprint(summary.UncompressedSize)}},
 		"a part of the tar":         {path: "app?format=tar", headers: []string{"Range", "bytes=500000-600000"}, code: 206, body: string(whole[500000:600001])},
 		"the tar, unchanged":        {path: "app?format=tar", headers: []string{"If-None-Match", etag(summary.UncompressedDigest)}, code: 304},
+		"beyond the tar":            {path: "app?format=tar", headers: []string{"Range", "bytes=a-b"}, code: 416, says: "of the tar of the content", header: map[string]string{"Content-Range": fmt.Sprintf("bytes */%d", summary.UncompressedSize)}},
+		"another tar":               {path: "app?format=tar", headers: []string{"If-Match", etag("sha256:" + other)}, code: 412, says: "the tar of the content"},
 		"two parts":                 {path: "app/large.bin", headers: []string{"Range", "bytes=0-1,600000-600001"}, code: 206},
 		"a directory":               {path: "app/a", code: 200, header: map[string]string{"Content-Type": "application/json", "ETag": "W/" + etag(summary.Digest)}},
 		"a directory by its slash":  {path: "app/a/", code: 200},

@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// places bound how many writes run at the same time, and share them out among namespaces: the last one that is free
+// Places bound how many writes run at the same time, and share them out among namespaces: the last one that is free
 // is for a namespace that has none, and one that becomes free goes to the namespace that has least, of those that
 // wait; among equals, to the one that waits longest.
-type places struct {
+type Places struct {
 	mu      sync.Mutex
 	free    int
 	most    int
@@ -24,10 +24,11 @@ type waiter struct {
 	admitted  chan struct{}
 }
 
-func newPlaces(n int) *places { return &places{free: n, most: n, held: map[string]int{}} }
+// NewPlaces returns n places.
+func NewPlaces(n int) *Places { return &Places{free: n, most: n, held: map[string]int{}} }
 
-// take waits for a place until ctx ends. The function that it returns gives it back.
-func (p *places) take(ctx context.Context, namespace string) (release func(), err error) {
+// Take waits for a place until ctx ends. The function that it returns gives it back.
+func (p *Places) Take(ctx context.Context, namespace string) (release func(), err error) {
 	w := &waiter{namespace, make(chan struct{})}
 	p.mu.Lock()
 	p.waiting = append(p.waiting, w)
@@ -44,7 +45,7 @@ func (p *places) take(ctx context.Context, namespace string) (release func(), er
 }
 
 // leave takes a waiter out, and reports whether it was still waiting.
-func (p *places) leave(w *waiter) bool {
+func (p *Places) leave(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range p.waiting {
@@ -56,7 +57,7 @@ func (p *places) leave(w *waiter) bool {
 	return false
 }
 
-func (p *places) release(namespace string) {
+func (p *Places) release(namespace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free++
@@ -67,7 +68,7 @@ func (p *places) release(namespace string) {
 }
 
 // admit gives places away for as long as there is one, and somebody who may have it.
-func (p *places) admit() {
+func (p *Places) admit() {
 	for p.free > 0 {
 		next := -1
 		for i, w := range p.waiting {

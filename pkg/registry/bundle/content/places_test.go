@@ -13,7 +13,7 @@ import (
 
 // queue takes places, each in a goroutine of its own, and remembers who got one in which order.
 type queue struct {
-	*places
+	*Places
 	got      []string
 	releases map[string][]func()
 }
@@ -21,7 +21,7 @@ type queue struct {
 func (q *queue) join(t *testing.T, namespaces ...string) {
 	for _, namespace := range namespaces {
 		go func() {
-			release, err := q.take(t.Context(), namespace)
+			release, err := q.Take(t.Context(), namespace)
 			if err == nil {
 				q.got = append(q.got, namespace)
 				q.releases[namespace] = append(q.releases[namespace], release)
@@ -54,7 +54,7 @@ func TestPlacesAreSharedAmongNamespaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &queue{places: newPlaces(test.places), releases: map[string][]func(){}}
+				q := &queue{Places: NewPlaces(test.places), releases: map[string][]func(){}}
 				q.join(t, test.join...)
 				for _, namespace := range test.leave {
 					q.leave(namespace)
@@ -68,18 +68,18 @@ func TestPlacesAreSharedAmongNamespaces(t *testing.T) {
 }
 
 func TestWhoWaitsForAPlaceMayGiveUp(t *testing.T) {
-	p := newPlaces(1)
-	release, err := p.take(t.Context(), "a")
+	p := NewPlaces(1)
+	release, err := p.Take(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.take(ctx, "b"); !errors.Is(err, context.Canceled) {
+	if _, err := p.Take(ctx, "b"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	release()
-	if release, err = p.take(t.Context(), "c"); err != nil {
+	if release, err = p.Take(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
 	release()

@@ -62,12 +62,12 @@ func (r *REST) get(ctx context.Context, name string, o *rukpak.BundleContentOpti
 	readBytes.Add(float64(out.written))
 	switch {
 	case errors.Is(err, errDamaged):
-		r.damaged(ctx, b, c, blob.store, out, responder, err)
+		r.damaged(ctx, b, c, blob.storeName, out, responder, err)
 	case err != nil:
 		klog.FromContext(ctx).V(4).Info("Content was not sent whole", "bundle", klog.KObj(b), "err", err)
 		out.abort(responder, unavailable("send the content", b, err))
 	case out.dropped:
-		out.answer(responder, refusedByHTTP(b, c, out.code))
+		out.refuse(responder, c.Size, refusedByHTTP(b, c, out.code))
 	}
 }
 
@@ -135,8 +135,17 @@ func (r *REST) open(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentStat
 	if !errors.Is(err, content.ErrNotFound) {
 		return nil, unavailable("open the content", b, err)
 	}
-	r.markLost(ctx, b, c, err)
+	if !knownLost(b, c) {
+		r.markLost(ctx, b, c, err)
+	}
 	return nil, lost(b, c.Digest)
+}
+
+// knownLost reports whether a bundle says already that a content is lost.
+func knownLost(b *rukpak.Bundle, c *rukpak.ContentStatus) bool {
+	available := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable)
+	return b.Status.Content != nil && b.Status.Content.Digest == c.Digest &&
+		available != nil && available.Status == metav1.ConditionFalse && available.Reason == conditions.ReasonContentLost
 }
 
 // markLost says in the status that content cannot be served any more: that of the bundle in the conditions, an
@@ -204,7 +213,7 @@ func (r *REST) stored(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentSt
 	if info.Size != c.Size {
 		return nil, fmt.Errorf("%s has %d bytes in place of %d: %w", c.Digest, info.Size, c.Size, content.ErrNotFound)
 	}
-	return &blob{ctx: ctx, store: r.Stores[store], digest: c.Digest, size: info.Size}, nil
+	return &blob{ctx: ctx, storeName: store, store: r.Stores[store], digest: c.Digest, size: info.Size}, nil
 }
 
 // CheckStored makes the status of a bundle say what of its content can be served: content that is gone is lost, and

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,6 +19,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/tarball"
 )
@@ -58,6 +60,7 @@ func TestRead(t *testing.T) {
 		"a start":               {path: "app", headers: []string{"Range", "bytes=0-3"}, code: 206, body: string(bytes2[:4]), header: map[string]string{"Content-Range": fmt.Sprintf("bytes 0-3/%d", size), "ETag": tag}},
 		"the rest":              {path: "app", headers: []string{"Range", "bytes=4-"}, code: 206, body: string(bytes2[4:])},
 		"an end":                {path: "app", headers: []string{"Range", "bytes=-5"}, code: 206, body: string(bytes2[size-5:])},
+		"no numbers":            {path: "app", headers: []string{"Range", "bytes=a-b"}, code: 416, header: map[string]string{"Content-Range": fmt.Sprintf("bytes */%d", size)}},
 		"beyond the end":        {path: "app", headers: []string{"Range", fmt.Sprintf("bytes=%d-", size)}, code: 416, header: map[string]string{"Content-Range": fmt.Sprintf("bytes */%d", size)}},
 		"no bytes at the end":   {path: "app", headers: []string{"Range", "bytes=-0"}, code: 416, header: map[string]string{"Content-Range": fmt.Sprintf("bytes */%d", size)}},
 		"some and no bytes":     {path: "app", headers: []string{"Range", "bytes=0-3,-0"}, code: 206, body: string(bytes2[:4])},
@@ -328,5 +331,59 @@ func TestReadOfManySteps(t *testing.T) {
 	}
 	if got := w.do(http.MethodGet, "app", nil); !bytes.Equal(got.body, want) {
 		t.Errorf("%d bytes, want %d", len(got.body), len(want))
+	}
+}
+
+// What was said once to be lost is not said again at each read.
+func TestALossIsSaidOnce(t *testing.T) {
+	w := newWorld(t)
+	w.addUpload("app")
+	_, summary := w.put("app", "x")
+	w.removeBlob(summary.Digest)
+	for range 2 {
+		if got := w.do(http.MethodGet, "app", nil); got.code != http.StatusConflict {
+			t.Fatalf("%d %s", got.code, got.body)
+		}
+		// Whoever says it a second time fails.
+		w.bundles.meanwhile = func(*rukpak.Bundle) { t.Error("it is said again") }
+	}
+}
+
+// No answer names a file of the server.
+func TestAnswersNameNoFiles(t *testing.T) {
+	for name, fail := range map[string]func(*faultyStore, error){
+		"stat":   func(s *faultyStore, err error) { s.stat = err },
+		"open":   func(s *faultyStore, err error) { s.open = err },
+		"create": func(s *faultyStore, err error) { s.create = err },
+		"write":  func(s *faultyStore, err error) { s.write = fmt.Errorf("%w: %w", content.ErrNoSpace, err) },
+		"commit": func(s *faultyStore, err error) { s.commit = err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.addUpload("app")
+			w.put("app", "x")
+			fail(w.store, fmt.Errorf("disk: %w", &os.PathError{Op: "open", Path: "/srv/secret/blob", Err: syscall.EIO}))
+			for _, method := range []string{http.MethodGet, http.MethodPut} {
+				if got := w.do(method, "app", archive(t, map[string]string{"a": "1"})); bytes.Contains(got.body, []byte("secret")) {
+					t.Errorf("%s: %s", method, got.body)
+				} else if got.code >= 500 && !bytes.Contains(got.body, []byte("input/output error")) {
+					t.Errorf("%s does not say what is wrong: %s", method, got.body)
+				}
+			}
+		})
+	}
+}
+
+// A query that means nothing is not taken for something.
+func TestQueriesThatMeanNothing(t *testing.T) {
+	w := newWorld(t)
+	w.addUpload("app")
+	w.put("app", "x")
+	for query, code := range map[string]int{
+		"recursive=maybe": 400, "recursive=False": 400, "recursive=true": 200, "recursive=0": 200, "recursive": 200, "path=a": 400, "path=": 400,
+	} {
+		if got := w.do(http.MethodGet, "app/?"+query, nil); got.code != code {
+			t.Errorf("%s: %d %s", query, got.code, got.body)
+		}
 	}
 }

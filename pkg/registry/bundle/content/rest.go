@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/reference"
+	"rukpak.io/apiserver/pkg/content/verify"
 )
 
 // Bundles reads bundles as etcd has them now, and commits what the server has found out about them. The
@@ -46,9 +48,11 @@ type References interface {
 	Has(ctx context.Context, ref reference.Ref) (bool, error)
 	Stores(ctx context.Context) ([]string, error)
 	Remove(ctx context.Context, ref reference.Ref) error
+	reference.Settler
+	verify.Tombstones
 }
 
-// Config is what the subresource works with. All of it but the bound is required.
+// Config is what the subresource works with. The bounds, Uploading and Whole are optional.
 type Config struct {
 	Bundles    Bundles
 	Classes    Classes
@@ -67,6 +71,8 @@ type Config struct {
 	PlaceTimeout time.Duration
 	// MaxBytesPerNamespace bounds the content that the bundles of one namespace have together, in bytes; 0 is no bound.
 	MaxBytesPerNamespace int64
+	// Uploading is how many bytes the uploads have that are under way in a namespace, but for the one of an ID. Nil means none.
+	Uploading func(ctx context.Context, namespace, except string) (int64, error)
 	// MaxReaders and MaxReadersPerUser bound the reads that run at the same time; 0 means any number.
 	MaxReaders, MaxReadersPerUser int
 	// Whole returns an error while etcd and the stores may not belong together: what a store lacks then is no loss.
@@ -82,14 +88,14 @@ type REST struct {
 	Config
 	storeNames []string
 	// uploads and attempts bound the writes that run at the same time.
-	uploads, attempts *places
+	uploads, attempts *Places
 	readers           *readerLimits
 	seals             *seals
 	indexes           *indexes
 	// rereads are the digests whose blobs are read a second time now.
 	rereads sync.Map
-	// commits are locks for the commits of one bundle, by its UID.
-	commits [commitLocks]sync.Mutex
+	// commits are locks for the commits of one bundle, by its UID: each is held while something is in it.
+	commits [commitLocks]chan struct{}
 	damage  singleflight.Group // of Damaged
 }
 
@@ -97,14 +103,18 @@ type REST struct {
 const commitLocks = 64
 
 // lockCommit keeps commits of one bundle apart: what one of them adds another must not release. A lock of the
-// process is enough for a store that belongs to one.
-func (r *REST) lockCommit(uid types.UID) (unlock func()) {
+// process is enough for a store that belongs to one. It is waited for until ctx ends.
+func (r *REST) lockCommit(ctx context.Context, uid types.UID) (unlock func(), err error) {
 	h := fnv.New32a()
 	// A hash takes everything.
 	_, _ = h.Write([]byte(uid))
-	m := &r.commits[h.Sum32()%commitLocks]
-	m.Lock()
-	return m.Unlock
+	lock := r.commits[h.Sum32()%commitLocks]
+	select {
+	case lock <- struct{}{}:
+		return func() { <-lock }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another commit to end: %w", context.Cause(ctx))
+	}
 }
 
 const (
@@ -124,10 +134,13 @@ var (
 // NewREST returns the subresource.
 func NewREST(config Config) *REST {
 	r := &REST{
-		Config: config, uploads: newPlaces(maxUploads), attempts: newPlaces(maxAttempts),
+		Config: config, uploads: NewPlaces(maxUploads), attempts: NewPlaces(maxAttempts),
 		readers: newReaderLimits(config.MaxReaders, config.MaxReadersPerUser), seals: newSeals(),
 	}
 	r.indexes = newIndexes(config.Scratch)
+	for i := range r.commits {
+		r.commits[i] = make(chan struct{}, 1)
+	}
 	for name := range config.Stores {
 		r.storeNames = append(r.storeNames, name)
 	}
@@ -166,6 +179,10 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 	namespace := genericapirequest.NamespaceValue(ctx)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := genericapirequest.WithNamespace(req.Context(), namespace)
+		if err := checkQuery(req.URL.Query()); err != nil {
+			responder.Error(err)
+			return
+		}
 		if req.Method == http.MethodPut {
 			if asksInside(o) {
 				refuseInside(w, responder)
@@ -184,12 +201,31 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 	}), nil
 }
 
+// checkQuery refuses what the parser of options takes for something else: any word for true, and a path for that of the URL.
+func checkQuery(query url.Values) error {
+	for _, value := range query["recursive"] {
+		if !slices.Contains([]string{"", "true", "1", "false", "0"}, value) {
+			return badRequest("query parameter recursive: %.40q is neither true nor false", value)
+		}
+	}
+	if query.Has("path") {
+		return badRequest("query parameter path: a file is named by the path of the URL, content/PATH")
+	}
+	return nil
+}
+
 // Release removes the records of a bundle that was deleted, so that its content can be collected. What this does
 // not get to is found by the collector, later.
 func (r *REST) Release(b *rukpak.Bundle) {
-	ctx, cancel := context.WithTimeout(context.Background(), r.CommitTimeout)
+	// Whoever deletes the bundle waits for this.
+	ctx, cancel := context.WithTimeout(context.Background(), min(lookupTimeout, r.CommitTimeout))
 	defer cancel()
-	defer r.lockCommit(b.UID)()
+	unlock, err := r.lockCommit(ctx, b.UID)
+	if err != nil {
+		klog.Background().Info("Content of a deleted bundle is left to the collector", "bundle", klog.KObj(b), "err", err)
+		return
+	}
+	defer unlock()
 	r.drop(ctx, b, digestsOfStatus(&b.Status), r.storeNames)
 }
 

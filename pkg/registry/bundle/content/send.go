@@ -185,9 +185,19 @@ func (s *sender) abort(responder rest.Responder, err error) {
 	switch {
 	case !s.began:
 		s.answer(responder, err)
+	case s.Header().Get("Content-Length") != "" && errors.Is(context.Cause(s.ctx), context.Canceled):
+		// The peer has gone. If it has not, it sees that bytes are missing.
 	case !s.gone:
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// refuse gives an error in place of content of a size, of which the part that was asked for is not there (RFC 9110, section 15.5.17).
+func (s *sender) refuse(responder rest.Responder, size int64, err error) {
+	if s.code == http.StatusRequestedRangeNotSatisfiable {
+		s.Header().Set("Content-Range", fmt.Sprintf("%s */%d", rangeUnit, size))
+	}
+	s.answer(responder, err)
 }
 
 // answer gives an error in place of content.

@@ -20,10 +20,11 @@ const StallTimeout = 60 * time.Second
 // blob reads stored bytes. It opens them where it is read, so that a HEAD opens nothing and a range opens
 // just that; it gives net/http what it needs to serve ranges.
 type blob struct {
-	ctx    context.Context
-	store  content.Store
-	digest string
-	size   int64
+	ctx       context.Context
+	storeName string
+	store     content.Store
+	digest    string
+	size      int64
 
 	// net/http reads several ranges in a goroutine of its own, which can outlive the request.
 	mu     sync.Mutex

@@ -79,6 +79,8 @@ func (r *REST) target(ctx context.Context, name string, o *rukpak.BundleContentO
 
 // Assembled is a body that came in parts and is whole now.
 type Assembled struct {
+	// Upload is the ID of the upload that the parts are of.
+	Upload string
 	// UID and Generation are those of the bundle that it is for.
 	UID        types.UID
 	Generation int64
@@ -112,7 +114,7 @@ func (r *REST) writeAssembled(ctx context.Context, name string, a Assembled) (*r
 	if t.Bundle.Generation != a.Generation {
 		return nil, 0, conflict(t.Bundle, CauseAttemptEnded, "its spec has changed since the upload began")
 	}
-	t.committing = a.Committing
+	t.committing, t.grant.upload = a.Committing, a.Upload
 	body := &pacedReader{body: a.Body, control: http.NewResponseController(nil), began: time.Now()}
 	b, code, err := r.write(ctx, t, body, &http.Request{Header: a.Header, ContentLength: a.Size})
 	if err != nil && body.err != nil {

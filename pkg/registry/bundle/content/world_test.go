@@ -363,6 +363,16 @@ func (m *memoryReferences) Remove(_ context.Context, ref reference.Ref) error {
 	return m.err
 }
 
+func (m *memoryReferences) Settle(context.Context, string, string) error { return nil }
+
+func (m *memoryReferences) StartRemoving(_ context.Context, store, digest string) (reference.Tombstone, bool, error) {
+	return reference.Tombstone{Store: store, Digest: digest, State: reference.Deleting}, true, nil
+}
+
+func (m *memoryReferences) Unmark(context.Context, reference.Tombstone) (bool, error) {
+	return true, nil
+}
+
 // faultyStore fails where it is told to.
 type faultyStore struct {
 	content.Store

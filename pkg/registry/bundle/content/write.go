@@ -53,7 +53,7 @@ func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOpti
 // 201 where there was no content before, else 200.
 func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *http.Request) (_ *rukpak.Bundle, code int, err error) {
 	b, class, g, store := t.Bundle, t.class, t.grant, t.Store
-	defer func() { r.noteFull(ctx, b, err) }()
+	defer func() { r.NoteFull(ctx, b, err) }()
 	done, err := r.admit(ctx, b, g, store)
 	if err != nil {
 		return nil, 0, err
@@ -66,7 +66,7 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 		return nil, 0, conflict(b, "ClassInvalid", fmt.Sprintf("its class %q: %v", class.Name, err))
 	}
 
-	budget, err := r.budget(ctx, b)
+	budget, err := r.Budget(ctx, b, g.upload)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -79,7 +79,7 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 			klog.FromContext(ctx).Error(err, "Cannot drop an upload that came to nothing", "bundle", klog.KObj(b))
 		}
 	}()
-	indexing := r.indexes.newIndexingWriter(ctx, store, budget.bound(writer))
+	indexing := r.indexes.newIndexingWriter(ctx, store, newSealingWriter(budget.bound(writer), r.seals))
 	defer indexing.drop(ctx)
 	in := &roomyReader{from: body, room: func() error { return store.Room(ctx) }}
 	summary, err := r.receive(ctx, b, g, req, body, in, &storeWriter{Writer: indexing}, indexing.indexer(), limits, check)
@@ -93,7 +93,14 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 		}
 	}
 	failpoint.Hit("content/after-upload")
-	defer r.lockCommit(b.UID)()
+	// The bytes are all here: whether they count does not depend on the client waiting for the answer.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.CommitTimeout)
+	defer cancel()
+	unlock, err := r.lockCommit(ctx, b.UID)
+	if err != nil {
+		return nil, 0, unavailable("commit the content", b, err)
+	}
+	defer unlock()
 	ref := reference.Ref{Store: class.Store, Digest: summary.Digest, BundleUID: string(b.UID)}
 	return r.commit(ctx, b, class, g, ref, indexing, summary)
 }
@@ -109,7 +116,7 @@ func (r *REST) admit(ctx context.Context, b *rukpak.Bundle, g *grant, store cont
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.PlaceTimeout)
 	defer cancel()
-	done, err = places.take(ctx, b.Namespace)
+	done, err = places.Take(ctx, b.Namespace)
 	if err != nil {
 		return nil, apierrors.NewTooManyRequests("as many writes of content as the server takes at the same time are under way", busyRetrySeconds)
 	}
@@ -174,12 +181,8 @@ func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *htt
 
 // commit makes the bytes the bundle's content: first the record that the bundle has them, then the
 // bytes themselves, then the status that names them. A crash in between leaves the old content, and a record
-// and bytes that the collector finds.
+// and bytes that the collector finds. The caller bounds ctx.
 func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.ProvisionerClass, g *grant, ref reference.Ref, writer content.Writer, summary tarball.Summary) (*rukpak.Bundle, int, error) {
-	// The bytes are all here: whether they count does not depend on the client waiting for the answer.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.CommitTimeout)
-	defer cancel()
-
 	resolved, err := r.resolve(ctx, b, g)
 	if err != nil {
 		return nil, 0, unavailable("find out which image was unpacked", b, err)
@@ -192,7 +195,7 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 	if err := g.check(fresh); err != nil {
 		return nil, 0, err
 	}
-	if err := r.checkQuota(ctx, fresh, func(b *rukpak.Bundle) error {
+	if err := r.checkQuota(ctx, fresh, g.upload, func(b *rukpak.Bundle) error {
 		_, err := g.apply(b, class, summary, resolved, r.Now())
 		return err
 	}); err != nil {
@@ -202,7 +205,7 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 		return nil, 0, unavailable("record the content", b, err)
 	}
 	failpoint.Hit("content/after-reference")
-	if err := writer.Commit(ctx, summary.Digest); err != nil {
+	if err := reference.Commit(ctx, r.References, ref.Store, r.Stores[ref.Store], writer, summary.Digest); err != nil {
 		return nil, 0, failed(b, err)
 	}
 	failpoint.Hit("content/after-blob")
@@ -249,7 +252,11 @@ func (r *REST) resolve(ctx context.Context, b *rukpak.Bundle, g *grant) (*rukpak
 	if err != nil {
 		return nil, err
 	}
-	return &rukpak.ResolvedSource{Type: rukpak.SourceTypeImage, Image: &rukpak.ResolvedImage{Reference: reference}}, nil
+	image := &rukpak.ResolvedImage{Reference: reference}
+	if reference == "" {
+		image.Message = "the node has not said which image it took"
+	}
+	return &rukpak.ResolvedSource{Type: rukpak.SourceTypeImage, Image: image}, nil
 }
 
 func wantedDigest(b *rukpak.Bundle) string {

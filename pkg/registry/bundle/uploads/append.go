@@ -22,6 +22,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/content/upload"
 	"rukpak.io/apiserver/pkg/failpoint"
 )
@@ -66,9 +67,10 @@ func (r *REST) patch(c *call) error {
 	if err := setWhole(c, s, f); err != nil {
 		return err
 	}
-	err = r.receive(c, s, body, f)
+	err = r.receive(c, b, s, body, f)
 	r.describe(c.w.Header(), s, s.MaxBytes)
 	if err != nil {
+		r.Content.NoteFull(c.ctx, b, err)
 		return err
 	}
 	if f.complete {
@@ -139,16 +141,16 @@ const roomInterval = 16 << 20
 
 // receive appends the body to the session, which is the new one when it returns. Of a body that breaks off the
 // beginning is kept; the error says so.
-func (r *REST) receive(c *call, s *upload.Session, in *body, f fields) error {
+func (r *REST) receive(c *call, b *rukpak.Bundle, s *upload.Session, in *body, f fields) error {
 	if c.req.ContentLength == 0 {
 		return r.keepLength(c, s, f)
 	}
-	bound := s.MaxBytes
-	if s.Length != upload.UnknownLength {
-		bound = s.Length
+	bound, err := r.bound(c, b, s)
+	if err != nil {
+		return err
 	}
-	if size := c.req.ContentLength; bound > 0 && size > bound-s.Offset() {
-		return beyond(c, s)
+	if err := bound.check(max(s.Offset(), s.Offset()+c.req.ContentLength)); err != nil {
+		return err
 	}
 	leave, err := r.enter(c)
 	if err != nil {
@@ -182,16 +184,17 @@ func (r *REST) receive(c *call, s *upload.Session, in *body, f fields) error {
 		sum = sha256.New()
 		from = io.TeeReader(in, sum)
 	}
-	if bound > 0 {
-		from = io.LimitReader(from, bound-s.Offset()+1)
+	if bound.most != none {
+		from = io.LimitReader(from, bound.most-s.Offset()+1)
 	}
 	if err := fill(ctx, writer, from, store, func() error { return r.touch(ctx, s) }); err != nil && in.err == nil {
 		return storeFailed(c, err)
 	}
 	n := writer.Size() - before
+	if err := bound.check(s.Offset() + n); err != nil {
+		return err
+	}
 	switch {
-	case bound > 0 && n > bound-s.Offset():
-		return beyond(c, s)
 	case n == 0 && in.err != nil:
 		return brokenOff(c, in)
 	case n == 0:
@@ -209,6 +212,38 @@ func (r *REST) receive(c *call, s *upload.Session, in *body, f fields) error {
 		return brokenOff(c, in)
 	}
 	return nil
+}
+
+// bound is how many bytes an upload may have.
+type bound struct {
+	most   int64 // none means any number
+	refuse func(size int64) error
+}
+
+// check returns what an upload of so many bytes is answered with, nil if it may have them.
+func (b bound) check(size int64) error {
+	if b.most == none || size <= b.most {
+		return nil
+	}
+	return b.refuse(size)
+}
+
+// bound finds out what bounds an upload most: the length that it was said to have, its class, or what the namespace may have.
+func (r *REST) bound(c *call, b *rukpak.Bundle, s *upload.Session) (bound, error) {
+	found := bound{none, func(int64) error { return beyond(c, s) }}
+	if s.Length != upload.UnknownLength {
+		found.most = s.Length
+	} else if s.MaxBytes > 0 {
+		found.most = s.MaxBytes
+	}
+	budget, err := r.Content.Budget(c.ctx, b, s.ID)
+	if err != nil {
+		return found, err
+	}
+	if left, limited := budget.Left(); limited && (found.most == none || left < found.most) {
+		found = bound{left, budget.Check}
+	}
+	return found, nil
 }
 
 // beyond says that more bytes come than may.
@@ -242,12 +277,11 @@ func (r *REST) keepLength(c *call, s *upload.Session, f fields) error {
 func (r *REST) enter(c *call) (leave func(), err error) {
 	ctx, cancel := context.WithTimeout(c.ctx, r.PlaceTimeout)
 	defer cancel()
-	select {
-	case r.places <- struct{}{}:
-		return func() { <-r.places }, nil
-	case <-ctx.Done():
+	leave, err = r.places.Take(ctx, c.namespace)
+	if err != nil {
 		return nil, apierrors.NewTooManyRequests("as many parts of uploads as the server takes at the same time are under way", busyRetrySeconds)
 	}
+	return leave, nil
 }
 
 // fill copies to the writer while there is room for more.
@@ -296,7 +330,7 @@ func (r *REST) keep(c *call, s *upload.Session, writer content.Writer, grown boo
 		return unavailable(c, "record the bytes", err)
 	}
 	failpoint.Hit("upload/after-reference")
-	if err := writer.Commit(ctx, part.Digest); err != nil {
+	if err := reference.Commit(ctx, r.References, s.Store, r.Stores[s.Store], writer, part.Digest); err != nil {
 		r.release(ctx, s, part)
 		return storeFailed(c, err)
 	}

@@ -143,8 +143,8 @@ func (r *REST) begin(c *call, b *body) (end func(), err error) {
 			}, nil
 		}
 		r.mu.Unlock()
-		if err := now.settle(c.ctx); err != nil {
-			return nil, unavailable(c, "end the request that came before this one", err)
+		if err := r.interrupt(c, now); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -156,6 +156,14 @@ func (r *REST) settle(c *call) error {
 	r.mu.Unlock()
 	if now == nil {
 		return nil
+	}
+	return r.interrupt(c, now)
+}
+
+// interrupt ends a request that appends, on behalf of another one of the same user.
+func (r *REST) interrupt(c *call, now *running) error {
+	if _, _, err := r.find(c); err != nil {
+		return err
 	}
 	if err := now.settle(c.ctx); err != nil {
 		return unavailable(c, "end the request that came before this one", err)

@@ -112,7 +112,7 @@ func (r *REST) commit(ctx context.Context, s *upload.Session) (*rukpak.Bundle, i
 	}
 	all := newParts(ctx, r.Stores[s.Store], s.Parts)
 	b, code, err := r.Content.Write(ctx, s.Bundle, subresource.Assembled{
-		UID: types.UID(s.BundleUID), Generation: s.Generation, Header: headerOf(s), Body: all, Size: s.Offset(),
+		Upload: s.ID, UID: types.UID(s.BundleUID), Generation: s.Generation, Header: headerOf(s), Body: all, Size: s.Offset(),
 		Committing: func(ctx context.Context, digest string) error {
 			s.Committing = digest
 			return r.Sessions.Update(ctx, s)
@@ -136,7 +136,7 @@ func (r *REST) commit(ctx context.Context, s *upload.Session) (*rukpak.Bundle, i
 		r.end(ctx, s, refusal(s, err))
 	default:
 		if status := apierrors.APIStatus(nil); !errors.As(err, &status) {
-			err = statusOf(s.Namespace, s.Bundle, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "", err.Error())
+			err = statusOf(s.Namespace, s.Bundle, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "", subresource.Say("complete an upload", err))
 		}
 	}
 	return b, code, err
@@ -162,7 +162,7 @@ func (r *REST) committedElsewhere(ctx context.Context, s *upload.Session) (*rukp
 }
 
 func lostParts(s *upload.Session, err error) error {
-	return statusOf(s.Namespace, s.Bundle, http.StatusConflict, metav1.StatusReasonConflict, CauseUploadLost, fmt.Sprintf("%v: begin a new upload", err))
+	return statusOf(s.Namespace, s.Bundle, http.StatusConflict, metav1.StatusReasonConflict, CauseUploadLost, subresource.Say("read the parts of an upload", err)+": begin a new upload")
 }
 
 // lost ends a session whose stored bytes cannot be read.
@@ -176,7 +176,9 @@ func (r *REST) lost(c *call, s *upload.Session, cause error) error {
 // repeat answers a request to an upload that has ended: the one that ended it, come again because its answer was
 // lost, gets that answer.
 func (r *REST) repeat(c *call, b *rukpak.Bundle, s *upload.Session, f fields) error {
-	if !f.complete || c.req.ContentLength < 0 || f.offset+c.req.ContentLength != s.Outcome.Size {
+	ended := f.complete && c.req.ContentLength >= 0 && f.offset+c.req.ContentLength == s.Outcome.Size
+	// One that was refused for its head had a body that does not count.
+	if refused := s.Outcome.Digest == "" && f.offset == s.Outcome.Size; !ended && !refused {
 		return c.status(http.StatusBadRequest, metav1.StatusReasonBadRequest, CauseCompleted, "it is complete, with %d bytes", s.Outcome.Size)
 	}
 	if s.Outcome.Digest != "" {

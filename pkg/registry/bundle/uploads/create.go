@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/klog/v2"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content/upload"
 )
 
@@ -29,12 +30,13 @@ func (r *REST) create(c *call) error {
 	}
 	body := newBody(c.w, c.req)
 	defer body.finish()
-	s, err := r.open(c, f)
+	b, s, err := r.open(c, f)
 	if err != nil {
 		return err
 	}
 	c.id = s.ID
-	if err := r.receive(c, s, body, f); err != nil {
+	if err := r.receive(c, b, s, body, f); err != nil {
+		r.Content.NoteFull(c.ctx, b, err)
 		// Nobody knows of it but this client, who has been told nothing but the error.
 		if dropped := r.drop(c.ctx, s, resultAborted); dropped != nil {
 			klog.FromContext(c.ctx).Error(dropped, "Cannot drop an upload that came to nothing", "upload", s.ID)
@@ -58,27 +60,36 @@ func location(c *call, s *upload.Session) string {
 	return "uploads/" + s.ID
 }
 
-// open checks what can be checked before a byte has come, and writes a new session.
-func (r *REST) open(c *call, f fields) (*upload.Session, error) {
+// open checks what can be checked before a byte has come, and writes a new session to the bundle that it returns.
+func (r *REST) open(c *call, f fields) (*rukpak.Bundle, *upload.Session, error) {
 	size := f.length
 	if f.complete && c.req.ContentLength >= 0 {
 		size = c.req.ContentLength
 	}
 	t, err := r.Content.Target(c.ctx, c.name, c.req.Header, size)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := t.Store.Room(c.ctx); err != nil {
-		return nil, storeFailed(c, err)
+		err = storeFailed(c, err)
+		r.Content.NoteFull(c.ctx, t.Bundle, err)
+		return nil, nil, err
+	}
+	budget, err := r.Content.Budget(c.ctx, t.Bundle, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := budget.Check(size); err != nil {
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, lookupTimeout)
 	defer cancel()
 	ofBundle, ofNamespace, err := r.Sessions.Count(ctx, c.namespace, string(t.Bundle.UID))
 	if err != nil {
-		return nil, sessionFailed(c, err)
+		return nil, nil, sessionFailed(c, err)
 	}
 	if ofBundle >= maxOfBundle || ofNamespace >= maxOfNamespace {
-		return nil, retryLater(c.status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, CauseTooManyUploads,
+		return nil, nil, retryLater(c.status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, CauseTooManyUploads,
 			"the bundle has %d of at most %d uploads under way, and its namespace %d of at most %d: complete or delete one",
 			ofBundle, maxOfBundle, ofNamespace, maxOfNamespace), crowdedRetrySeconds)
 	}
@@ -88,15 +99,15 @@ func (r *REST) open(c *call, f fields) (*upload.Session, error) {
 		IfMatch: lines(c.req.Header, "If-Match"), IfNoneMatch: lines(c.req.Header, "If-None-Match"), ReprDigest: lines(c.req.Header, "Repr-Digest"),
 	}
 	if err := setLength(c, s, f); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := r.Sessions.Create(ctx, s); err != nil {
-		return nil, sessionFailed(c, err)
+		return nil, nil, sessionFailed(c, err)
 	}
 	begun.Inc()
 	audit.AddAuditAnnotations(c.ctx, auditUpload, s.ID)
 	klog.FromContext(c.ctx).V(2).Info("Began an upload", "bundle", klog.KRef(s.Namespace, s.Bundle), "upload", s.ID, "user", s.User)
-	return s, nil
+	return t.Bundle, s, nil
 }
 
 // lines is the value of a field that may come in several lines.
@@ -112,12 +123,14 @@ type view struct {
 	Digest   string     `json:"digest,omitempty"`
 	Created  *time.Time `json:"created"`
 	Expires  time.Time  `json:"expires"`
+	// ReprDigest is that of the whole as the client has said it, so that it finds again what it began.
+	ReprDigest string `json:"reprDigest,omitempty"`
 }
 
 func (r *REST) view(c *call, s *upload.Session) view {
 	v := view{
 		ID: s.ID, Location: pathOf(c, "uploads/"+s.ID), Offset: s.Offset(), Complete: s.Outcome != nil,
-		Created: &s.Created, Expires: r.expires(s).UTC(),
+		Created: &s.Created, Expires: r.expires(s).UTC(), ReprDigest: s.ReprDigest,
 	}
 	if s.Length != upload.UnknownLength {
 		v.Length = &s.Length

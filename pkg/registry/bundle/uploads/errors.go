@@ -14,6 +14,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/upload"
+	"rukpak.io/apiserver/pkg/etcd"
 	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 )
 
@@ -95,15 +96,18 @@ func retryLater(err *apierrors.StatusError, seconds int32) error {
 	return err
 }
 
-// unavailable says that the server cannot do now what it could do later.
+// unavailable says that the server cannot do now what it could do later. An etcd that is full does not mend itself.
 func unavailable(c *call, doing string, err error) error {
-	return retryLater(c.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "", "cannot %s: %v", doing, err), commitRetrySeconds)
+	if etcd.NoSpace(err) {
+		return c.status(http.StatusInsufficientStorage, "InsufficientStorage", subresource.CauseEtcdNoSpace, "cannot %s: %s", doing, etcd.NoSpaceMessage)
+	}
+	return retryLater(c.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "", "cannot %s: %s", doing, subresource.Say(doing, err)), commitRetrySeconds)
 }
 
 // storeFailed turns an error of the store into one that says whose it is.
 func storeFailed(c *call, err error) error {
-	if errors.Is(err, content.ErrNoSpace) {
-		return c.status(http.StatusInsufficientStorage, "InsufficientStorage", "InsufficientStorage", "%v", err)
+	if errors.Is(err, content.ErrNoSpace) && !etcd.NoSpace(err) {
+		return c.status(http.StatusInsufficientStorage, "InsufficientStorage", subresource.CauseStorageFull, "%s", subresource.Say("store the bytes", err))
 	}
 	return unavailable(c, "store the bytes", err)
 }

@@ -5,6 +5,7 @@ package uploads
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,8 +37,18 @@ func (r *REST) RunExpiry(ctx context.Context) error {
 
 // Expire removes once the uploads that have expired, and those of bundles that are gone.
 func (r *REST) Expire(ctx context.Context) error {
+	if r.Whole != nil {
+		// In another etcd the bundles of these uploads may be missing.
+		if err := r.Whole(ctx); err != nil {
+			return err
+		}
+	}
 	var count, size int64
 	for s, err := range r.Sessions.All(ctx) {
+		if unreadable(err) {
+			klog.FromContext(ctx).Error(err, "An upload cannot be read: what it may name is kept until the key is deleted")
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -62,6 +73,12 @@ func (r *REST) Expire(ctx context.Context) error {
 	return nil
 }
 
+// unreadable reports whether an error is about one session alone.
+func unreadable(err error) bool {
+	_, ok := errors.AsType[*upload.UnreadableError](err)
+	return ok
+}
+
 // isGone reports whether the bundle of a session is not there any more.
 func (r *REST) isGone(ctx context.Context, s *upload.Session) (bool, error) {
 	ctx, cancel := context.WithTimeout(genericapirequest.WithNamespace(ctx, s.Namespace), lookupTimeout)
@@ -78,6 +95,9 @@ func (r *REST) Release(b *rukpak.Bundle) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.CommitTimeout)
 	defer cancel()
 	for s, err := range r.Sessions.OfBundle(ctx, b.Namespace, string(b.UID)) {
+		if unreadable(err) {
+			continue // Expire tells of it
+		}
 		if err == nil {
 			err = r.drop(ctx, s, resultAborted)
 		}

@@ -280,6 +280,9 @@ func TestWhatEndsAnUpload(t *testing.T) {
 			if again := w.patch(1, path, len(sent), nil, true); again.code != first.code || string(again.body) != string(first.body) {
 				t.Errorf("again: %d %s", again.code, again.body)
 			}
+			if again := w.patch(1, path, len(sent), []byte("more"), true); again.code != first.code || string(again.body) != string(first.body) {
+				t.Errorf("again, with a body: %d %s", again.code, again.body)
+			}
 		})
 	}
 }

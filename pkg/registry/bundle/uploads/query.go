@@ -37,6 +37,9 @@ func (r *REST) list(c *call) error {
 		Uploads []view `json:"uploads"`
 	}{Uploads: []view{}}
 	for s, err := range r.Sessions.OfBundle(ctx, c.namespace, string(b.UID)) {
+		if unreadable(err) {
+			continue
+		}
 		if err != nil {
 			return sessionFailed(c, err)
 		}

@@ -38,6 +38,8 @@ type Bundles interface {
 type Content interface {
 	Target(ctx context.Context, name string, header http.Header, size int64) (*subresource.Target, error)
 	Write(ctx context.Context, name string, a subresource.Assembled) (*rukpak.Bundle, int, error)
+	Budget(ctx context.Context, b *rukpak.Bundle, upload string) (*subresource.Budget, error)
+	NoteFull(ctx context.Context, b *rukpak.Bundle, refused error)
 }
 
 // References are the records that keep parts from being collected.
@@ -45,9 +47,10 @@ type References interface {
 	Add(ctx context.Context, ref reference.Ref, namespace, name string) error
 	Remove(ctx context.Context, ref reference.Ref) error
 	Mark(ctx context.Context, store, digest string) (bool, error)
+	reference.Settler
 }
 
-// Config is what the subresource works with. All of it is required.
+// Config is what the subresource works with. All of it but Whole is required.
 type Config struct {
 	Sessions   *upload.Sessions
 	References References
@@ -57,6 +60,8 @@ type Config struct {
 	Content Content
 	// Authorizer is asked whether a caller could write the content at once.
 	Authorizer authorizer.Authorizer
+	// Whole returns an error while etcd and the stores may not belong together. Nil means that they do.
+	Whole func(context.Context) error
 	// Expiry is how long an upload is kept that does not go on.
 	Expiry time.Duration
 	// CommitTimeout bounds the time from the last byte of a part until the session names it. The
@@ -80,7 +85,7 @@ const (
 type REST struct {
 	Config
 	// places bound the parts that are received at the same time.
-	places chan struct{}
+	places *subresource.Places
 
 	mu sync.Mutex
 	// running are the requests that append to a session, and completions the commits, here, by session ID.
@@ -97,7 +102,7 @@ var (
 // NewREST returns the subresource.
 func NewREST(config Config) *REST {
 	return &REST{
-		Config: config, places: make(chan struct{}, maxAppends),
+		Config: config, places: subresource.NewPlaces(maxAppends),
 		running: map[string]*running{}, completions: map[string]*completion{},
 	}
 }

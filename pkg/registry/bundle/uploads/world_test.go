@@ -60,6 +60,7 @@ type world struct {
 	sessions *upload.Sessions
 	store    *faultyStore
 	dir      string // of the store
+	prefix   string // of etcd
 
 	mu  sync.Mutex
 	now time.Time
@@ -69,6 +70,7 @@ type world struct {
 
 type replica struct {
 	*REST
+	whole  *subresource.REST
 	server *httptest.Server
 }
 
@@ -82,7 +84,7 @@ func newWorldIn(t *testing.T, client *clientv3.Client) *world {
 	t.Helper()
 	prefix := "/" + upload.NewID()
 	w := &world{
-		t: t, dir: t.TempDir(), bundles: &memoryBundles{all: map[string]*rukpak.Bundle{}}, mayWrite: true,
+		t: t, prefix: prefix, dir: t.TempDir(), bundles: &memoryBundles{all: map[string]*rukpak.Bundle{}}, mayWrite: true,
 		now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC),
 		class: &rukpak.ProvisionerClass{
 			ObjectMeta: metav1.ObjectMeta{Name: "raw"}, Provisioner: v1alpha1.ProvisionerRaw, Store: "default",
@@ -121,9 +123,9 @@ func (w *world) newReplica() *replica {
 	stores := map[string]content.Store{"default": w.store}
 	whole := subresource.NewREST(subresource.Config{
 		Bundles: w.bundles, Classes: w, References: w.records, Stores: stores, Scratch: w.t.TempDir(),
-		CommitTimeout: time.Minute, PlaceTimeout: time.Second, Released: func() {}, Now: w.clock,
+		CommitTimeout: time.Minute, PlaceTimeout: time.Second, Released: func() {}, Now: w.clock, Uploading: w.sessions.Bytes,
 	})
-	r := &replica{REST: NewREST(Config{
+	r := &replica{whole: whole, REST: NewREST(Config{
 		Sessions: w.sessions, References: w.records, Stores: stores, Bundles: w.bundles, Content: whole, Authorizer: authorizer.AuthorizerFunc(w.authorize),
 		Expiry: 24 * time.Hour, CommitTimeout: time.Minute, PlaceTimeout: time.Second, Now: w.clock,
 	})}

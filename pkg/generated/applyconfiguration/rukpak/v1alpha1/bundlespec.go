@@ -23,8 +23,13 @@ type BundleSpecApplyConfiguration struct {
 	// the service account. Who creates the bundle needs "get" on them, or "create
 	// pods" in the namespace.
 	ImagePullSecrets []LocalObjectReferenceApplyConfiguration `json:"imagePullSecrets,omitempty"`
-	// suspend stops new attempts. Content that is there goes on being served.
+	// suspend stops new attempts, and looking for what a reference names now. Content that is
+	// there goes on being served.
 	Suspend *bool `json:"suspend,omitempty"`
+	// refreshIntervalSeconds is how often it is looked up what the reference of an image names
+	// now, give or take a tenth; another image is unpacked. From 30 to 2592000 (30 days). Unset, nobody looks.
+	// A reference by digest always names the same, so there it has no effect.
+	RefreshIntervalSeconds *int32 `json:"refreshIntervalSeconds,omitempty"`
 }
 
 // BundleSpecApplyConfiguration constructs a declarative configuration of the BundleSpec type for use with
@@ -75,5 +80,13 @@ func (b *BundleSpecApplyConfiguration) WithImagePullSecrets(values ...*LocalObje
 // If called multiple times, the Suspend field is set to the value of the last call.
 func (b *BundleSpecApplyConfiguration) WithSuspend(value bool) *BundleSpecApplyConfiguration {
 	b.Suspend = &value
+	return b
+}
+
+// WithRefreshIntervalSeconds sets the RefreshIntervalSeconds field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RefreshIntervalSeconds field is set to the value of the last call.
+func (b *BundleSpecApplyConfiguration) WithRefreshIntervalSeconds(value int32) *BundleSpecApplyConfiguration {
+	b.RefreshIntervalSeconds = &value
 	return b
 }

@@ -30,10 +30,15 @@ type BundleStatusApplyConfiguration struct {
 	History []ContentStatusApplyConfiguration `json:"history,omitempty"`
 	// unpack is the latest attempt to unpack. Written by the server alone.
 	Unpack *UnpackStatusApplyConfiguration `json:"unpack,omitempty"`
-	// conditions are Unpacked, ContentAvailable, Ready and Stalled.
+	// refresh tells of looking up what the source's reference names now. Written by the server alone.
+	Refresh *RefreshStatusApplyConfiguration `json:"refresh,omitempty"`
+	// conditions are Unpacked, ContentAvailable, Ready and Stalled, and where there is something to
+	// say StorageFull and Refreshed. Unless the provisioner is another controller's they are written by the server alone.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// lastHandledRetry is the value of the annotation rukpak.io/retry that was acted upon.
 	LastHandledRetry *string `json:"lastHandledRetry,omitempty"`
+	// lastHandledRefresh is the value of the annotation rukpak.io/refresh that was acted upon.
+	LastHandledRefresh *string `json:"lastHandledRefresh,omitempty"`
 }
 
 // BundleStatusApplyConfiguration constructs a declarative configuration of the BundleStatus type for use with
@@ -103,6 +108,14 @@ func (b *BundleStatusApplyConfiguration) WithUnpack(value *UnpackStatusApplyConf
 	return b
 }
 
+// WithRefresh sets the Refresh field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Refresh field is set to the value of the last call.
+func (b *BundleStatusApplyConfiguration) WithRefresh(value *RefreshStatusApplyConfiguration) *BundleStatusApplyConfiguration {
+	b.Refresh = value
+	return b
+}
+
 // WithConditions adds the given value to the Conditions field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Conditions field.
@@ -121,5 +134,13 @@ func (b *BundleStatusApplyConfiguration) WithConditions(values ...*v1.ConditionA
 // If called multiple times, the LastHandledRetry field is set to the value of the last call.
 func (b *BundleStatusApplyConfiguration) WithLastHandledRetry(value string) *BundleStatusApplyConfiguration {
 	b.LastHandledRetry = &value
+	return b
+}
+
+// WithLastHandledRefresh sets the LastHandledRefresh field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastHandledRefresh field is set to the value of the last call.
+func (b *BundleStatusApplyConfiguration) WithLastHandledRefresh(value string) *BundleStatusApplyConfiguration {
+	b.LastHandledRefresh = &value
 	return b
 }

@@ -16,7 +16,7 @@ import (
 type ImageSourceApplyConfiguration struct {
 	// reference is the image as the node's container runtime understands it,
 	// registry/repository:tag or registry/repository@sha256:digest. A digest says
-	// which content is meant; a tag is looked up once and pinned in the status.
+	// which content is meant; what a tag names is looked up and pinned in the status.
 	Reference *string `json:"reference,omitempty"`
 	// pullPolicy is Always unless the class allows another. Defaults to Always.
 	PullPolicy *v1.PullPolicy `json:"pullPolicy,omitempty"`

@@ -12,6 +12,8 @@ package v1alpha1
 type ResolvedImageApplyConfiguration struct {
 	// reference names the image by digest. It is empty when the container runtime did not say.
 	Reference *string `json:"reference,omitempty"`
+	// message says why there is no reference.
+	Message *string `json:"message,omitempty"`
 }
 
 // ResolvedImageApplyConfiguration constructs a declarative configuration of the ResolvedImage type for use with
@@ -25,5 +27,13 @@ func ResolvedImage() *ResolvedImageApplyConfiguration {
 // If called multiple times, the Reference field is set to the value of the last call.
 func (b *ResolvedImageApplyConfiguration) WithReference(value string) *ResolvedImageApplyConfiguration {
 	b.Reference = &value
+	return b
+}
+
+// WithMessage sets the Message field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Message field is set to the value of the last call.
+func (b *ResolvedImageApplyConfiguration) WithMessage(value string) *ResolvedImageApplyConfiguration {
+	b.Message = &value
 	return b
 }

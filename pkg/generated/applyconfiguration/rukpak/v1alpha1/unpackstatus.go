@@ -28,7 +28,8 @@ type UnpackStatusApplyConfiguration struct {
 	PodName *string `json:"podName,omitempty"`
 	// podUID is the UID of the unpack pod, which alone may write the content.
 	PodUID *types.UID `json:"podUID,omitempty"`
-	// resolvedReference is the image by digest, once the attempt knows it.
+	// resolvedReference is the image by digest, once the attempt knows it; from the beginning where
+	// it takes what was found before.
 	ResolvedReference *string `json:"resolvedReference,omitempty"`
 	// classUID is the UID of the class that the attempt followed.
 	ClassUID *types.UID `json:"classUID,omitempty"`
@@ -39,6 +40,8 @@ type UnpackStatusApplyConfiguration struct {
 	ClassGeneration *int64 `json:"classGeneration,omitempty"`
 	// retryRequested means that somebody asked for the attempt, with the annotation rukpak.io/retry.
 	RetryRequested *bool `json:"retryRequested,omitempty"`
+	// refresh means that the attempt takes what the reference names now in place of what it named before.
+	Refresh *bool `json:"refresh,omitempty"`
 	// startTime is when the attempt began.
 	StartTime *v1.Time `json:"startTime,omitempty"`
 	// endTime is when the attempt ended, for better or worse.
@@ -144,6 +147,14 @@ func (b *UnpackStatusApplyConfiguration) WithClassGeneration(value int64) *Unpac
 // If called multiple times, the RetryRequested field is set to the value of the last call.
 func (b *UnpackStatusApplyConfiguration) WithRetryRequested(value bool) *UnpackStatusApplyConfiguration {
 	b.RetryRequested = &value
+	return b
+}
+
+// WithRefresh sets the Refresh field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Refresh field is set to the value of the last call.
+func (b *UnpackStatusApplyConfiguration) WithRefresh(value bool) *UnpackStatusApplyConfiguration {
+	b.Refresh = &value
 	return b
 }
 

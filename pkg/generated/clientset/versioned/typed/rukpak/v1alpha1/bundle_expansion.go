@@ -52,6 +52,9 @@ type GetContentOptions struct {
 	// IfDigest, with an Offset, is the digest of the content that the bytes before Offset came from.
 	// Other content is an error, IsPreconditionFailed.
 	IfDigest string
+	// IfNotDigest is the digest of content that the caller has. While the bundle has no other, the answer is an error,
+	// IsNotModified.
+	IfNotDigest string
 	// BelowWatch reads below the path prefix watch/, where kube-apiserver does not end a request after a minute and
 	// counts no seat for it. It takes the verb watch on bundles/content in place of get.
 	BelowWatch bool
@@ -77,6 +80,12 @@ var ErrDigestMismatch = errors.New("content does not have the digest that the se
 func IsPreconditionFailed(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusPreconditionFailed
+}
+
+// IsNotModified reports whether an error says that the content is the one that the caller has.
+func IsNotModified(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusNotModified
 }
 
 // PutContent makes body the content of a bundle.

@@ -212,6 +212,9 @@ func (c *bundles) openPart(ctx context.Context, request *rest.Request, accept st
 	if opts.IfDigest != "" {
 		header.Set("If-Match", strconv.Quote(opts.IfDigest))
 	}
+	if opts.IfNotDigest != "" {
+		header.Set("If-None-Match", strconv.Quote(opts.IfNotDigest))
+	}
 	if ifRange != "" {
 		header.Set("If-Range", strconv.Quote(ifRange))
 	}

@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -37,6 +38,10 @@ type UploadContentOptions struct {
 	// Progress, if set, is called with the number of bytes that the server has, whenever there are more, or fewer where the
 	// upload had to begin anew.
 	Progress func(sent int64)
+	// Resume makes the upload go on with one of the same bytes that the same user began and that did not end, in this process or
+	// another; and one that ends early, because ctx does or patience is over, is left to be gone on with, for as long as the server
+	// keeps it. The content is read once more for that. With IfDigest or IfNone it does nothing.
+	Resume bool
 }
 
 const (
@@ -67,8 +72,14 @@ func (c *bundles) UploadContent(ctx context.Context, name string, content io.Rea
 	if opts.ChunkSize > 0 {
 		u.chunk = opts.ChunkSize
 	}
+	resume := opts.Resume && opts.IfDigest == "" && !opts.IfNone
+	if resume {
+		if err := u.hashAll(ctx); err != nil {
+			return nil, err
+		}
+	}
 	bundle, err := u.run(ctx)
-	if err != nil && u.id != "" && !u.ended {
+	if err != nil && u.id != "" && !u.ended && !(resume && (ctx.Err() != nil || retriable(err))) {
 		u.abort(ctx)
 	}
 	return bundle, err
@@ -82,13 +93,15 @@ type contentUpload struct {
 	size    int64
 	opts    UploadContentOptions
 
-	id     string // of the upload, "" before it is begun
-	offset int64  // how many bytes the server has
-	ended  bool   // the server has forgotten it, or will soon
-	chunk  int64
-	whole  hash.Hash
-	hashed int64 // how many bytes of the content are in whole
-	begun  int   // how often it was begun
+	id      string // of the upload, "" before it is begun
+	offset  int64  // how many bytes the server has
+	ended   bool   // the server has forgotten it, or will soon
+	chunk   int64
+	whole   hash.Hash
+	hashed  int64  // how many bytes of the content are in whole
+	resumed bool   // somebody else began it, maybe for an earlier spec
+	repr    string // digest field of the whole, where that is known before all is sent
+	begun   int    // how often it was begun
 }
 
 // errLost means that the server does not know the upload any more.
@@ -123,7 +136,7 @@ func (u *contentUpload) run(ctx context.Context) (*v1alpha1.Bundle, error) {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case errors.Is(err, errLost) && u.begun < maxRestarts:
-			u.id, u.offset, asked = "", 0, true
+			u.id, u.offset, u.resumed, asked = "", 0, false, true
 		case !retriable(err):
 			return nil, err
 		}
@@ -148,6 +161,12 @@ func (u *contentUpload) report() {
 
 // locate begins the upload, or asks where it is, unless that is known.
 func (u *contentUpload) locate(ctx context.Context, known bool) error {
+	if u.id == "" && u.repr != "" && u.begun == 0 {
+		found, err := u.find(ctx)
+		if found || err != nil {
+			return err
+		}
+	}
 	if u.id == "" {
 		return u.begin(ctx)
 	}
@@ -161,6 +180,51 @@ func (u *contentUpload) locate(ctx context.Context, known bool) error {
 	return response.Body.Close()
 }
 
+// hashAll computes the digest of the whole.
+func (u *contentUpload) hashAll(ctx context.Context) error {
+	sum := sha256.New()
+	for at := int64(0); at < u.size; at += maxChunkSize {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if _, err := io.Copy(sum, io.NewSectionReader(u.content, at, min(maxChunkSize, u.size-at))); err != nil {
+			return fmt.Errorf("read the content: %w", err)
+		}
+	}
+	u.repr = digestField(sum)
+	return nil
+}
+
+// find looks for an upload of the same bytes that was begun and has not ended.
+func (u *contentUpload) find(ctx context.Context) (bool, error) {
+	response, err := u.do(ctx, http.MethodGet, nil, 0, http.Header{"Accept": {"application/json"}})
+	if err != nil {
+		return false, err
+	}
+	defer response.Body.Close()
+	var list struct {
+		Uploads []struct {
+			ID         string `json:"id"`
+			Offset     int64  `json:"offset"`
+			Length     int64  `json:"length"`
+			Complete   bool   `json:"complete"`
+			ReprDigest string `json:"reprDigest"`
+		} `json:"uploads"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
+		return false, &transportError{fmt.Errorf("uploads to bundle %q: %w", u.name, err)}
+	}
+	for _, other := range list.Uploads {
+		if !other.Complete && other.Length == u.size && other.ReprDigest == u.repr {
+			u.id, u.offset, u.resumed = other.ID, other.Offset, true
+			u.begun++
+			u.report()
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 func (u *contentUpload) begin(ctx context.Context) error {
 	header := http.Header{"Upload-Complete": {"?0"}, "Upload-Length": {strconv.FormatInt(u.size, 10)}, "Accept": {"application/json"}}
 	if u.opts.IfDigest != "" {
@@ -168,6 +232,9 @@ func (u *contentUpload) begin(ctx context.Context) error {
 	}
 	if u.opts.IfNone {
 		header.Set("If-None-Match", "*")
+	}
+	if u.repr != "" {
+		header.Set("Repr-Digest", u.repr)
 	}
 	response, err := u.do(ctx, http.MethodPost, nil, 0, header)
 	if err != nil {
@@ -201,7 +268,7 @@ func (u *contentUpload) send(ctx context.Context) (*v1alpha1.Bundle, error) {
 	}
 	if last {
 		header.Set("Upload-Complete", "?1")
-		header.Set("Repr-Digest", digestField(u.whole))
+		header.Set("Repr-Digest", cmp.Or(u.repr, digestField(u.whole)))
 	}
 	begun := time.Now()
 	response, err := u.do(ctx, http.MethodPatch, io.NewSectionReader(u.content, u.offset, n), n, header)
@@ -281,7 +348,7 @@ func (u *contentUpload) do(ctx context.Context, method string, body io.Reader, s
 	if closed := response.Body.Close(); closed != nil {
 		err = errors.Join(err, closed)
 	}
-	if u.id != "" && hasCause(err, "UploadNotFound") || hasCause(err, "UploadLost") || u.id != "" && method == http.MethodHead && apierrors.IsNotFound(err) {
+	if u.resumed && hasCause(err, "AttemptEnded") || u.id != "" && hasCause(err, "UploadNotFound") || hasCause(err, "UploadLost") || u.id != "" && method == http.MethodHead && apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("content of bundle %q: %w: %w", u.name, errLost, err)
 	}
 	return nil, err

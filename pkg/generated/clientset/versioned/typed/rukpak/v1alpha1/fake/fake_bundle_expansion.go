@@ -10,7 +10,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/testing"
 
@@ -33,6 +35,9 @@ func (c *fakeBundles) GetContent(_ context.Context, name string, opts typed.GetC
 		return nil, fmt.Errorf("content of bundle %q: offset %d is beyond its %d bytes", name, opts.Offset, len(raw.Raw))
 	}
 	sum := sha256.Sum256(raw.Raw)
+	if opts.IfNotDigest == "sha256:"+hex.EncodeToString(sum[:]) {
+		return nil, apierrors.NewGenericServerResponse(http.StatusNotModified, "get", v1alpha1.Resource("bundles/content"), name, "", 0, true)
+	}
 	part := raw.Raw[opts.Offset:]
 	if opts.Length > 0 && opts.Length < int64(len(part)) {
 		part = part[:opts.Length]

@@ -1,0 +1,71 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"rukpak.io/apiserver/pkg/bundleclient/bundletest"
+)
+
+// kubeconfig leads to an API with the bundle team/app.
+func kubeconfig(t *testing.T) (a *bundletest.API, digest, path string) {
+	t.Helper()
+	a = bundletest.Start()
+	t.Cleanup(a.Close)
+	digest = a.Put("team/app", fstest.MapFS{"hello": {Data: []byte("hello"), Mode: 0o600}}, true)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: a.URL}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test"}
+	config.CurrentContext = "test"
+	path = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return a, digest, path
+}
+
+func TestTheCommandLine(t *testing.T) {
+	_, digest, config := kubeconfig(t)
+	dir, empty := t.TempDir(), t.TempDir()
+	for _, test := range []struct {
+		name           string
+		args           string
+		code           int
+		stdout, stderr string
+	}{
+		{"nothing", "", 2, "", "the bundle and the folder are to be given"},
+		{"help", "--help", 0, "", "--notify-url"},
+		{"no name", "team/ " + dir, 2, "", `"team/" is not [NAMESPACE/]NAME`},
+		{"two slashes", "a/b/c " + dir, 2, "", "is not [NAMESPACE/]NAME"},
+		{"a flag that is none", "--never team/app " + dir, 2, "", "--never"},
+		{"check without content", "check " + empty, 1, "", "there is no content in " + empty},
+		{"content", "--kubeconfig=" + config + " team/app " + dir, 0, "", ""},
+		{"content again", "--kubeconfig=" + config + " team/app " + dir, 0, "", ""},
+		{"check", "check " + dir, 0, digest + "\n", ""},
+		{"a bundle that is not there", "--kubeconfig=" + config + " --timeout=50ms team/none " + empty, 1, "", "no content of bundle team/none within 50ms"},
+		{"a folder that is not there", "--kubeconfig=" + config + " team/app " + dir + "/none", 1, "", "open the volume"},
+		{"a signal that is none", "--kubeconfig=" + config + " --signal-pid-file=x --signal=NEVER team/app " + dir, 1, "", `"NEVER" is no signal`},
+		{"nobody to tell at first", "--kubeconfig=" + config + " --notify-url=http://127.0.0.1:1/ team/app " + dir, 0, "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			code := command(t.Context(), strings.Fields(test.args), &stdout, &stderr)
+			if code != test.code || stdout.String() != test.stdout || !strings.Contains(stderr.String(), test.stderr) {
+				t.Errorf("%d\n%s%s", code, stdout.String(), stderr.String())
+			}
+		})
+	}
+	if raw, err := os.ReadFile(filepath.Join(dir, "current", "hello")); string(raw) != "hello" {
+		t.Errorf("%q, %v", raw, err)
+	}
+}

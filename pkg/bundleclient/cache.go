@@ -1,0 +1,163 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundleclient
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"rukpak.io/apiserver/pkg/flock"
+	"rukpak.io/apiserver/pkg/tarball"
+	"rukpak.io/apiserver/pkg/tarball/extract"
+)
+
+// DefaultCacheBytes is the size of a cache whose options say nothing else.
+const DefaultCacheBytes = 10 << 30
+
+// The names in a cache's folder. HEX is the digest of a content.
+//
+//	HEX/files/   the files of the content, all of them
+//	HEX/bytes    how much they take
+//	HEX.new/     files that are being written; whoever writes them holds the lock
+//	HEX.lock     locked by who reads the files (shared), writes or removes them (alone). Its time is that of the last use
+//	HEX.old/     files that are being removed
+const (
+	filesName  = "files"
+	bytesName  = "bytes"
+	suffixNew  = ".new"
+	suffixOld  = ".old"
+	suffixLock = ".lock"
+)
+
+// CacheOptions bound a cache.
+type CacheOptions struct {
+	// MaxBytes is about how much the contents may take on the disk. 0 means DefaultCacheBytes. What was used least lately goes
+	// first, and nothing that is in use. A content that is larger by itself is refused.
+	MaxBytes int64
+}
+
+// Cache keeps contents on disk, by digest. Any number of processes of one user may use the same folder at the same time: a
+// content is fetched once, is there as a whole or not at all, and stays for as long as somebody reads it. A process that is killed
+// leaves nothing behind that the next one does not clear away.
+type Cache struct {
+	dir string
+	max int64
+}
+
+// OpenCache opens the cache in a folder, which it makes. The folder belongs to the cache alone. On systems without flock
+// it fails with errors.ErrUnsupported.
+func OpenCache(dir string, opts CacheOptions) (*Cache, error) {
+	c := &Cache{dir: dir, max: opts.MaxBytes}
+	if c.max <= 0 {
+		c.max = DefaultCacheBytes
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cache: %w", err)
+	}
+	if err := c.shrink(0); err != nil {
+		return nil, fmt.Errorf("cache: %w", err)
+	}
+	return c, nil
+}
+
+// errNoDigest means that a name in the cache would not be one.
+var errNoDigest = errors.New(`not "sha256:" and 64 hexadecimal digits`)
+
+// path is where the content with a digest is, with a suffix.
+func (c *Cache) path(digest, suffix string) (string, error) {
+	name, ok := strings.CutPrefix(digest, "sha256:")
+	if raw, err := hex.DecodeString(name); !ok || err != nil || len(raw) != 32 || name != strings.ToLower(name) {
+		return "", fmt.Errorf("digest %q: %w", digest, errNoDigest)
+	}
+	return filepath.Join(c.dir, name+suffix), nil
+}
+
+// fetcher opens the archive of a content.
+type fetcher func(context.Context) (io.ReadCloser, error)
+
+// open returns the files of a content, with a lock that keeps them until it is closed. Where they are missing they are
+// fetched; others that want the same content wait for that.
+func (c *Cache) open(ctx context.Context, digest string, fetch fetcher) (dir string, held *os.File, err error) {
+	place, err := c.path(digest, "")
+	if err != nil {
+		return "", nil, err
+	}
+	dir = filepath.Join(place, filesName)
+	for {
+		held, err = flock.Open(ctx, place+suffixLock, flock.Shared)
+		if err != nil {
+			return "", nil, err
+		}
+		if _, err = os.Stat(dir); err == nil {
+			now := time.Now()
+			// It matters for what goes first, no more.
+			_ = os.Chtimes(held.Name(), now, now)
+			return dir, held, nil
+		}
+		if err := errors.Join(ignoreMissing(err), held.Close()); err != nil {
+			return "", nil, err
+		}
+		if err := c.fill(ctx, place, fetch); err != nil {
+			return "", nil, err
+		}
+	}
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// fill fetches a content unless it is there by now.
+func (c *Cache) fill(ctx context.Context, place string, fetch fetcher) (err error) {
+	held, err := flock.Open(ctx, place+suffixLock, flock.Exclusive)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, held.Close()) }()
+	if _, err := os.Stat(place); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	part := place + suffixNew
+	if err := os.RemoveAll(part); err != nil { // of one who was killed
+		return err
+	}
+	if err := c.write(ctx, part, fetch); err != nil {
+		return errors.Join(err, os.RemoveAll(part), os.Remove(held.Name()))
+	}
+	return os.Rename(part, place)
+}
+
+// write fetches a content into a folder that is not there yet.
+func (c *Cache) write(ctx context.Context, part string, fetch fetcher) error {
+	files := filepath.Join(part, filesName)
+	if err := os.MkdirAll(files, 0o700); err != nil {
+		return err
+	}
+	content, err := fetch(ctx)
+	if err != nil {
+		return err
+	}
+	summary, err := extract.Tree(ctx, content, files, extract.Options{Limits: tarball.Limits{Bytes: c.max}})
+	if err := errors.Join(err, content.Close()); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(part, bytesName), strconv.AppendInt(nil, summary.Disk, 10), 0o600); err != nil {
+		return err
+	}
+	if err := extract.Sync(part); err != nil {
+		return err
+	}
+	return c.shrink(summary.Disk)
+}

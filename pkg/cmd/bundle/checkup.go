@@ -1,0 +1,197 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+)
+
+// grants are what the commands need, by what it is for.
+var grants = []struct {
+	what     string
+	resource string
+	verbs    []string
+	// few means that it is for some: who has it not is no worse off.
+	few bool
+}{
+	{"see bundles", "bundles", []string{"get", "list", "watch"}, false},
+	{"read content", "bundles/content", []string{"get"}, false},
+	{"make and change bundles", "bundles", []string{"create", "patch", "delete"}, true},
+	{"write content", "bundles/content", []string{"update"}, true},
+	{"write content in parts", "bundles/uploads", []string{"create", "get", "patch", "delete"}, true},
+}
+
+// access asks what the user may do in the namespace.
+func (d *examination) access(ctx context.Context) []finding {
+	var findings []finding
+	for _, g := range grants {
+		resource, subresource, _ := strings.Cut(g.resource, "/")
+		var missing []string
+		for _, verb := range g.verbs {
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace: d.in, Group: v1alpha1.GroupName, Resource: resource, Subresource: subresource, Verb: verb,
+				},
+			}}
+			answer, err := d.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			if apierrors.IsNotFound(err) && d.alone {
+				return []finding{ok("a standalone server: whoever has its kubeconfig may do all")}
+			}
+			if err != nil {
+				return append(findings, unknown("what you may do cannot be asked: %v", err))
+			}
+			if !answer.Status.Allowed {
+				missing = append(missing, verb)
+			}
+		}
+		findings = append(findings, grantFinding(g.what, g.resource, d.in, g.few, missing))
+	}
+	return findings
+}
+
+func grantFinding(what, resource, namespace string, few bool, missing []string) finding {
+	if len(missing) == 0 {
+		return ok("you may %s in namespace %s", what, namespace)
+	}
+	text := fmt.Sprintf("you may not %s in namespace %s: %s %s", what, namespace, strings.Join(missing, ", "), resource)
+	if few {
+		return finding{level: levelUnknown, what: text}
+	}
+	return warning(fmt.Sprintf("have it granted: kubectl create role reader -n %s --verb=%s --resource=bundles.%s%s, and a rolebinding",
+		namespace, strings.Join(missing, ","), v1alpha1.GroupName, strings.TrimPrefix(resource, "bundles")), "%s", text)
+}
+
+// classes looks at the ProvisionerClasses.
+func (d *examination) classes(ctx context.Context) []finding {
+	list, err := d.rukpak.RukpakV1alpha1().ProvisionerClasses().List(ctx, metav1.ListOptions{})
+	if apierrors.IsForbidden(err) {
+		return []finding{unknown("the ProvisionerClasses: you may not look at them")}
+	}
+	if err != nil {
+		return []finding{bad("see the server's log", "the ProvisionerClasses cannot be listed: %v", err)}
+	}
+	var all, defaults []string
+	for _, c := range list.Items {
+		all = append(all, c.Name)
+		if c.Annotations[v1alpha1.AnnotationIsDefaultClass] == "true" {
+			defaults = append(defaults, c.Name)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return []finding{bad("make one, or let the server make plain and raw when it starts", "there is no ProvisionerClass: no bundle can be unpacked")}
+	case len(defaults) == 0:
+		return []finding{warning(`name a class in each bundle, or annotate one with rukpak.io/is-default-class: "true"`, "none of the classes %s is the default", names(all))}
+	case len(defaults) > 1:
+		return []finding{warning("take the annotation from all but one: the newest wins", "the default is ambiguous: %s", names(defaults))}
+	}
+	return []finding{ok("the classes %s; the default is %s", names(all), defaults[0])}
+}
+
+// bundlesState looks at bundles for what is wrong with the server's stores.
+func (d *examination) bundlesState(ctx context.Context) []finding {
+	list, where, err := d.allBundles(ctx)
+	if err != nil {
+		return []finding{unknown("the bundles cannot be listed: %v", err)}
+	}
+	var failing, full, lost []string
+	for i := range list.Items {
+		st := stateOf(&list.Items[i])
+		name := st.Namespace + "/" + st.Name
+		if st.full.Status == metav1.ConditionTrue {
+			full = append(full, name)
+		}
+		if st.available.Reason == "ContentLost" && st.available.Status != metav1.ConditionTrue {
+			lost = append(lost, name)
+		}
+		if st.failing() {
+			failing = append(failing, name+" ("+st.ready.Reason+")")
+		}
+	}
+	var findings []finding
+	if len(full) > 0 {
+		findings = append(findings, bad("delete bundles, or enlarge the volume or bucket of the store; it goes on by itself then", "a content store is full: %s wait for room", names(full)))
+	}
+	if len(lost) > 0 {
+		findings = append(findings, bad("images are unpacked again by themselves, uploads have to be pushed again; if you did not remove it, see docs/integrity.md", "stored content is lost: %s", names(lost)))
+	}
+	if len(failing) > 0 {
+		findings = append(findings, warning(program+" describe NAME -n NAMESPACE says what to do about each", "not unpacked, %d of %s %s: %s", len(failing), plural(int64(len(list.Items)), "bundle"), where, names(failing)))
+	}
+	if len(findings) == 0 {
+		findings = append(findings, ok("%s %s, none fails, and the stores have room for them", plural(int64(len(list.Items)), "bundle"), where))
+	}
+	return findings
+}
+
+// allBundles lists all bundles, or those of the namespace if no more may be seen.
+func (d *examination) allBundles(ctx context.Context) (*v1alpha1.BundleList, string, error) {
+	list, err := d.rukpak.RukpakV1alpha1().Bundles(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if !apierrors.IsForbidden(err) {
+		return list, "in all namespaces", err
+	}
+	list, err = d.rukpak.RukpakV1alpha1().Bundles(d.in).List(ctx, metav1.ListOptions{})
+	return list, "in namespace " + d.in, err
+}
+
+// pods looks at the server's own pods.
+func (d *examination) pods(ctx context.Context) []finding {
+	if d.alone {
+		return nil
+	}
+	list, err := d.kube.CoreV1().Pods(d.system).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=rukpak-apiserver"})
+	if apierrors.IsForbidden(err) {
+		return []finding{unknown("the server's pods in namespace %s: you may not look at them", d.system)}
+	}
+	if err != nil {
+		return []finding{unknown("the server's pods in namespace %s cannot be listed: %v", d.system, err)}
+	}
+	if len(list.Items) == 0 {
+		return []finding{unknown("there are no pods of the server in namespace %s: --system-namespace names another", d.system)}
+	}
+	var findings []finding
+	for i := range list.Items {
+		findings = append(findings, d.pod(&list.Items[i]))
+	}
+	return findings
+}
+
+// pod looks at one. While others serve, one that is not ready is no more than a warning.
+func (d *examination) pod(p *corev1.Pod) finding {
+	restarts := int32(0)
+	why := ""
+	for _, c := range p.Status.ContainerStatuses {
+		restarts += c.RestartCount
+		if c.State.Waiting != nil {
+			why = ": " + c.State.Waiting.Reason + ": " + c.State.Waiting.Message
+		}
+	}
+	ready := false
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			ready = true
+		}
+	}
+	image := ""
+	if len(p.Spec.Containers) > 0 {
+		image = p.Spec.Containers[0].Image
+	}
+	if !ready {
+		f := bad(fmt.Sprintf("kubectl describe pod %s -n %s, and kubectl logs of it", p.Name, p.Namespace), "the server's pod %s is not ready%s", p.Name, why)
+		if d.served {
+			f.level = levelWarning
+		}
+		return f
+	}
+	return ok("the server's pod %s is ready, image %s, %d restarts", p.Name, image, restarts)
+}

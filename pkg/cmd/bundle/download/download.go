@@ -1,0 +1,285 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package download gets a bundle's content into a file, and goes on where it was when it is called again. Until all of it is there
+// and has its digest, it is in a file beside, whose name holds the digest, so that no state is kept anywhere else:
+//
+//	app.tar.gz.sha256-530a62cc54d9….part
+package download
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+)
+
+// maxTries is how often a download begins anew: because a part was damaged, or its content is not served any more.
+const maxTries = 3
+
+// chunk is how much is written at a time, in bytes.
+const chunk = 256 << 10
+
+// Bundle is a bundle's content.
+type Bundle struct {
+	Client typed.BundleInterface
+	Name   string
+	// Digest picks a content; empty means the current one.
+	Digest string
+}
+
+// Progress is told of a download.
+type Progress interface {
+	// Begin says what comes, how large it is, and how much of it is there already, in bytes.
+	Begin(digest string, have, size int64)
+	// Add says that n bytes more are there.
+	Add(n int64)
+	// Again says why it begins anew.
+	Again(reason error)
+}
+
+// Result is what was downloaded.
+type Result struct {
+	Digest string
+	Size   int64
+	// Had is how much of it was there from an earlier call, in bytes.
+	Had int64
+}
+
+// WriteError is an error of the file that is written.
+type WriteError struct {
+	// Part is the file that keeps what is there, and Kept how much that is, in bytes.
+	Part string
+	Kept int64
+	Err  error
+}
+
+func (e *WriteError) Error() string { return fmt.Sprintf("write %s: %v", e.Part, e.Err) }
+func (e *WriteError) Unwrap() error { return e.Err }
+
+// errDamaged means that what was kept is not what it should be.
+var errDamaged = errors.New("what was kept of an earlier download is damaged")
+
+// File downloads to path. What is at path stays until it is replaced by all of the content, checked. What came is
+// kept when ctx ends or something fails, for the next call.
+func File(ctx context.Context, b Bundle, path string, progress Progress) (Result, error) {
+	for try := 1; ; try++ {
+		result, err := once(ctx, b, path, progress)
+		if err == nil {
+			return result, nil
+		}
+		again := errors.Is(err, errDamaged) || b.Digest == "" && result.Digest != "" && apierrors.IsNotFound(err)
+		if !again || try == maxTries || ctx.Err() != nil {
+			return Result{}, err
+		}
+		if err := os.Remove(partPath(path, result.Digest)); err != nil {
+			return Result{}, err
+		}
+		progress.Again(err)
+	}
+}
+
+func once(ctx context.Context, b Bundle, path string, progress Progress) (Result, error) {
+	earlier, err := parts(path)
+	if err != nil {
+		return Result{}, err
+	}
+	content, err := open(ctx, b, len(earlier) > 0)
+	if err != nil {
+		return Result{}, err
+	}
+	d := &download{Bundle: b, path: path, progress: progress, content: content, result: Result{Digest: content.Digest, Size: content.Size}}
+	err = d.run(ctx)
+	if d.content != nil {
+		// It was only read.
+		_ = d.content.Close()
+	}
+	if err == nil && b.Digest == "" {
+		// They are of contents that the bundle does not have any more.
+		for _, part := range earlier {
+			if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return d.result, err
+			}
+		}
+	}
+	return d.result, err
+}
+
+// open opens the content, or only its first byte if some of it may be there.
+func open(ctx context.Context, b Bundle, probe bool) (*typed.Content, error) {
+	opts := typed.GetContentOptions{Digest: b.Digest}
+	if probe {
+		opts.Length = 1
+	}
+	return b.Client.GetContent(ctx, b.Name, opts)
+}
+
+type download struct {
+	Bundle
+	path     string
+	progress Progress
+	content  *typed.Content // nil if there is nothing to read
+	result   Result
+	sum      hash.Hash
+	at       int64
+}
+
+func (d *download) run(ctx context.Context) error {
+	file, err := os.OpenFile(partPath(d.path, d.result.Digest), os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return d.unwritten(err)
+	}
+	err = d.fill(ctx, file)
+	if closed := file.Close(); err == nil && closed != nil {
+		err = d.unwritten(closed)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(partPath(d.path, d.result.Digest), d.path); err != nil {
+		return d.unwritten(err)
+	}
+	return syncFolder(filepath.Dir(d.path))
+}
+
+// fill makes the file the whole of the content.
+func (d *download) fill(ctx context.Context, file *os.File) error {
+	if err := d.keep(ctx, file); err != nil {
+		return err
+	}
+	d.result.Had = d.at
+	d.progress.Begin(d.result.Digest, d.at, d.result.Size)
+	if err := d.seek(ctx); err != nil {
+		return err
+	}
+	if d.content != nil {
+		if err := d.copy(file); err != nil {
+			return err
+		}
+	}
+	if got := "sha256:" + hex.EncodeToString(d.sum.Sum(nil)); got != d.result.Digest {
+		if d.result.Had > 0 {
+			return errDamaged
+		}
+		return d.discard(fmt.Errorf("%w: %s, not %s", typed.ErrDigestMismatch, got, d.result.Digest))
+	}
+	if err := file.Sync(); err != nil {
+		return d.unwritten(err)
+	}
+	return nil
+}
+
+// discard takes away what is of no use, because of an error.
+func (d *download) discard(err error) error {
+	return errors.Join(err, os.Remove(partPath(d.path, d.result.Digest)))
+}
+
+// keep hashes what is there, and stands behind it then.
+func (d *download) keep(ctx context.Context, file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return d.unwritten(err)
+	}
+	if info.Size() > d.result.Size {
+		if err := file.Truncate(0); err != nil {
+			return d.unwritten(err)
+		}
+	}
+	d.sum = sha256.New()
+	for ctx.Err() == nil {
+		n, err := io.CopyN(d.sum, file, 64<<20)
+		d.at += n
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return d.unwritten(err)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// seek makes content what follows of it.
+func (d *download) seek(ctx context.Context) error {
+	if d.at == d.content.Offset && d.content.Length == d.result.Size {
+		return nil
+	}
+	err := d.content.Close()
+	d.content = nil
+	if err != nil || d.at == d.result.Size {
+		return err
+	}
+	d.content, err = d.Client.GetContent(ctx, d.Name, typed.GetContentOptions{Digest: d.result.Digest, Offset: d.at})
+	return err
+}
+
+func (d *download) copy(file *os.File) error {
+	buf := make([]byte, chunk)
+	for {
+		n, err := d.content.Read(buf)
+		if n > 0 {
+			if _, err := file.WriteAt(buf[:n], d.at); err != nil {
+				return d.unwritten(err)
+			}
+			// A hash takes everything.
+			_, _ = d.sum.Write(buf[:n])
+			d.at += int64(n)
+			d.progress.Add(int64(n))
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case errors.Is(err, typed.ErrDigestMismatch):
+			return d.discard(err)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+func (d *download) unwritten(err error) error {
+	return &WriteError{Part: partPath(d.path, d.result.Digest), Kept: d.at, Err: err}
+}
+
+func partPath(path, digest string) string {
+	return path + "." + strings.Replace(digest, ":", "-", 1) + ".part"
+}
+
+var partName = regexp.MustCompile(`^\.sha256-[0-9a-f]{64}\.part$`)
+
+// parts are the parts that are there of downloads to a path.
+func parts(path string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, entry := range entries {
+		if rest, ok := strings.CutPrefix(entry.Name(), filepath.Base(path)); ok && partName.MatchString(rest) && entry.Type().IsRegular() {
+			found = append(found, filepath.Join(filepath.Dir(path), entry.Name()))
+		}
+	}
+	return found, nil
+}
+
+// syncFolder makes a renaming last.
+func syncFolder(path string) error {
+	folder, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	// Not every file system knows how, and the content itself is safe.
+	_ = folder.Sync()
+	return folder.Close()
+}

@@ -1,0 +1,239 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"rukpak.io/apiserver/pkg/cmd/bundle/download"
+	"rukpak.io/apiserver/pkg/cmd/bundle/extract"
+	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+)
+
+// pull gets content.
+func (s *session) pull() *cobra.Command {
+	replace := false
+	cmd := &cobra.Command{
+		Use:   "pull NAME[@REVISION] [FILE | FOLDER/ | -]",
+		Short: "Get content, as an archive or as files",
+		Long: `Get content: into a file (NAME.tar.gz unless you name another), into a folder if what you name is one or ends with a slash, or to
+the standard output.
+
+What breaks off goes on by itself. After Ctrl-C, or when this machine is at fault, the same command goes on where it was: what is there
+is kept beside the destination in a file that ends with .part. Nothing is at the destination, or changed there, before all has
+come and has its digest.`,
+		Example: `  # Into app.tar.gz
+  kubectl bundle pull app
+
+  # The files, into a folder that is not there yet or empty
+  kubectl bundle pull app ./app/
+
+  # The content before the current one, to another program
+  kubectl bundle pull app@-1 - | tar tz`,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: s.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			bundles, t, digest, err := s.opened(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			to := t.name + ".tar.gz"
+			if len(args) > 1 {
+				to = args[1]
+			}
+			p := &puller{session: s, Bundle: download.Bundle{Client: bundles, Name: t.name, Digest: digest}}
+			switch {
+			case to == "":
+				return usage("the destination has no name")
+			case to == "-":
+				return p.stdout(cmd.Context())
+			case isFolder(to):
+				return p.folder(cmd.Context(), filepath.Clean(to), replace)
+			}
+			return p.file(cmd.Context(), to)
+		},
+	}
+	cmd.Flags().BoolVar(&replace, "replace", false, "Replace what is in the folder, at once and only when all has come.")
+	return cmd
+}
+
+// isFolder reports whether files are to go to a path.
+func isFolder(path string) bool {
+	if strings.HasSuffix(path, "/") || os.IsPathSeparator(path[len(path)-1]) || path == "." || path == ".." {
+		return true
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+type puller struct {
+	*session
+	download.Bundle
+	to    string
+	meter *progress.Meter
+}
+
+// Begin, Add and Again are download.Progress.
+func (p *puller) Begin(digest string, have, size int64) {
+	if have > 0 && have < size {
+		p.say("%s: going on after %s of %s", p.to, progress.Size(have), progress.Size(size))
+	}
+	p.meter = p.session.meter(p.to, have, size)
+}
+
+// Add is told of what came.
+func (p *puller) Add(n int64) { p.meter.Add(n) }
+
+// Again is told of a new beginning.
+func (p *puller) Again(reason error) {
+	p.stop()
+	p.say("%s: beginning anew: %s", p.to, clean(reason.Error()))
+}
+
+func (p *puller) stop() {
+	if p.meter != nil {
+		p.meter.Stop()
+	}
+}
+
+// fetch downloads to a file.
+func (p *puller) fetch(ctx context.Context, path string) (download.Result, error) {
+	result, err := download.File(ctx, p.Bundle, path, p)
+	p.stop()
+	if ctx.Err() != nil {
+		return result, fail(ExitInterrupted, errors.New("interrupted"), "what has come is kept: the same command goes on where it was")
+	}
+	return result, err
+}
+
+func (p *puller) file(ctx context.Context, path string) error {
+	p.to = filepath.Base(path)
+	result, err := p.fetch(ctx, path)
+	if err != nil {
+		return err
+	}
+	p.say("%s: %s, %s", path, result.Digest, progress.Size(result.Size))
+	return nil
+}
+
+// stdout writes the archive to the standard output.
+func (p *puller) stdout(ctx context.Context) (err error) {
+	if isTerminal(p.Out) {
+		return usage("an archive is nothing for a terminal: name a file or a folder, or send it to a program, as in: %s pull %s - | tar tz", program, p.Name)
+	}
+	content, err := p.Client.GetContent(ctx, p.Name, typed.GetContentOptions{Digest: p.Digest})
+	if err != nil {
+		return err
+	}
+	defer closing(content)
+	p.to = p.Name
+	p.Begin(content.Digest, 0, content.Size)
+	defer p.stop()
+	_, err = io.Copy(p.Out, io.TeeReader(content, counter{p.meter}))
+	if errors.Is(err, typed.ErrDigestMismatch) {
+		return fail(ExitWrongContent, err, "what was written to the standard output is damaged: do not use it")
+	}
+	return err
+}
+
+// counter tells a meter of what is written to it.
+type counter struct{ *progress.Meter }
+
+func (c counter) Write(p []byte) (int, error) {
+	c.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// folder makes a folder out of the archive. It is made beside, and put in place when it is whole.
+func (p *puller) folder(ctx context.Context, path string, replace bool) (err error) {
+	path, err = filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	parent, base := filepath.Split(path)
+	if base == "" {
+		return usage("%s cannot be made anew: name a folder in it", path)
+	}
+	there, err := taken(path)
+	if err != nil {
+		return err
+	}
+	if there && !replace {
+		return fail(ExitLocal, fmt.Errorf("folder %s is not empty", path), "--replace replaces what is in it; or name another")
+	}
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return err
+	}
+	p.to = base
+	archive := filepath.Join(parent, "."+base+".tar.gz")
+	result, err := p.fetch(ctx, archive)
+	if err != nil {
+		return err
+	}
+	holder, err := os.MkdirTemp(parent, "."+base+".*.new")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, extract.Remove(holder)) }()
+	files, err := unpack(ctx, archive, filepath.Join(holder, "new"))
+	if err != nil {
+		return err
+	}
+	if err := swap(holder, path); err != nil {
+		return err
+	}
+	p.say("%s: %s, %s", path, result.Digest, plural(files, "file"))
+	return os.Remove(archive)
+}
+
+// taken reports whether there is something at a path that is not an empty folder.
+func taken(path string) (bool, error) {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return len(entries) > 0, err
+}
+
+// unpack makes a new folder of an archive, and returns how many files are in it.
+func unpack(ctx context.Context, archive, folder string) (int64, error) {
+	// The mode is that which the user's umask gives to folders.
+	if err := os.Mkdir(folder, 0o777); err != nil {
+		return 0, err
+	}
+	file, err := os.Open(archive)
+	if err != nil {
+		return 0, err
+	}
+	defer closing(file)
+	summary, err := extract.Archive(ctx, file, folder)
+	return summary.Files, err
+}
+
+// swap puts the folder "new" of holder in place of what is at a path, which goes to holder.
+func swap(holder, path string) error {
+	if err := os.Rename(path, filepath.Join(holder, "old")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(filepath.Join(holder, "new"), path); err != nil {
+		return errors.Join(err, restore(holder, path))
+	}
+	return nil
+}
+
+func restore(holder, path string) error {
+	if err := os.Rename(filepath.Join(holder, "old"), path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

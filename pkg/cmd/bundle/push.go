@@ -1,0 +1,190 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/tarball"
+)
+
+// push writes content.
+func (s *session) push() *cobra.Command {
+	var opts typed.UploadContentOptions
+	cmd := &cobra.Command{
+		Use:   "push NAME FOLDER | ARCHIVE | -",
+		Short: "Write content: a folder, or a tar or tar.gz",
+		Long: `Make a folder, or a tar or tar.gz, the content of a bundle whose source is an upload. "-" is an archive on the standard input.
+
+It is sent in parts, and goes on by itself where it broke off; after Ctrl-C, where the same command is given again. Content that the bundle has already is not sent again if it comes from a folder.`,
+		Example: `  # A folder
+  kubectl bundle push app ./folder
+
+  # An archive, but only in place of the content that you know
+  kubectl bundle push app app.tar.gz --if-digest sha256:530a62cc54d977760a4daf8e2b8b4f60fc2df5f89c08605656e509a6c690f45e
+
+  # What another program makes
+  tar -C folder -c . | kubectl bundle push app -`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: s.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := parseName(args[0])
+			if err != nil {
+				return err
+			}
+			if opts.IfNone && opts.IfDigest != "" {
+				return usage("--if-digest and --if-none exclude each other")
+			}
+			bundles, err := s.bundles()
+			if err != nil {
+				return err
+			}
+			return s.upload(cmd.Context(), bundles, name, args[1], opts)
+		},
+	}
+	cmd.Flags().StringVar(&opts.IfDigest, "if-digest", "", "Write only if the content has this digest until then.")
+	cmd.Flags().BoolVar(&opts.IfNone, "if-none", false, "Write only if there is no content until then.")
+	return cmd
+}
+
+// upload writes the content of a bundle from a folder, an archive or the standard input.
+func (s *session) upload(ctx context.Context, bundles typed.BundleInterface, name, from string, opts typed.UploadContentOptions) (err error) {
+	source, err := s.openSource(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, source.close()) }()
+	if had, err := s.has(ctx, bundles, name, source, opts); err != nil {
+		return err
+	} else if had != nil {
+		s.say("bundle/%s: has this content already: %s", name, had.Digest)
+		return nil
+	}
+	meter := s.meter(name, 0, source.size)
+	opts.Progress, opts.Resume = meter.Set, true
+	b, err := bundles.UploadContent(ctx, name, source.file, source.size, opts)
+	meter.Stop()
+	if err != nil {
+		if ctx.Err() != nil {
+			return fail(ExitInterrupted, errors.New("interrupted"), "the bundle has the content that it had; the same command goes on where this one was")
+		}
+		return err
+	}
+	if c := b.Status.Content; c != nil {
+		s.say("bundle/%s: %s, %s, %s", name, c.Digest, progress.Size(c.Size), plural(c.Files, "file"))
+	}
+	return nil
+}
+
+// has returns the content of a bundle if it is what is to be sent. That is known of folders alone.
+func (s *session) has(ctx context.Context, bundles typed.BundleInterface, name string, source *source, opts typed.UploadContentOptions) (*v1alpha1.ContentStatus, error) {
+	if source.uncompressed == "" || opts.IfDigest != "" || opts.IfNone {
+		return nil, nil
+	}
+	b, err := bundles.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		// Who may write need not be allowed to look.
+		if s.explain(ctx, err).code == ExitNotAllowed {
+			return nil, nil
+		}
+		return nil, err
+	}
+	c := b.Status.Content
+	if c == nil || c.UncompressedDigest != source.uncompressed || c.Generation != b.Generation {
+		return nil, nil
+	}
+	return c, nil
+}
+
+// source is an archive that is to be sent.
+type source struct {
+	file *os.File
+	size int64
+	// uncompressed is the digest of the canonical tar, where it is known.
+	uncompressed string
+	temporary    bool
+}
+
+func (o *source) close() error {
+	err := o.file.Close()
+	if o.temporary {
+		err = errors.Join(err, os.Remove(o.file.Name()))
+	}
+	return err
+}
+
+// openSource opens what is to be sent: an archive as it is, a folder as the archive of it, the standard input as a copy.
+func (s *session) openSource(ctx context.Context, from string) (*source, error) {
+	if from == "-" {
+		if isTerminal(s.In) {
+			return nil, usage("there is no archive on the standard input: name a folder or a file, or send one, as in: tar -C folder -c . | %s push NAME -", program)
+		}
+		return spool(func(w io.Writer) (string, error) {
+			_, err := io.Copy(w, contextReader{ctx, s.In})
+			return "", err
+		})
+	}
+	info, err := os.Stat(from)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return spool(func(w io.Writer) (string, error) {
+			summary, err := tarball.Pack(ctx, w, from, "", tarball.Limits{})
+			return summary.UncompressedDigest, err
+		})
+	}
+	if !info.Mode().IsRegular() {
+		return nil, usage("%s is neither a folder nor a file", from)
+	}
+	file, err := os.Open(from)
+	if err != nil {
+		return nil, err
+	}
+	return &source{file: file, size: info.Size()}, nil
+}
+
+// spool makes a temporary file of what write writes. An upload reads from where it broke off, and what it needs for that is a file.
+func spool(write func(io.Writer) (string, error)) (_ *source, err error) {
+	file, err := os.CreateTemp("", "kubectl-bundle-*.tar.gz")
+	if err != nil {
+		return nil, err
+	}
+	o := &source{file: file, temporary: true}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.close())
+		}
+	}()
+	if o.uncompressed, err = write(file); err != nil {
+		return nil, err
+	}
+	if o.size, err = file.Seek(0, io.SeekCurrent); err != nil {
+		return nil, fmt.Errorf("measure %s: %w", file.Name(), err)
+	}
+	return o, nil
+}
+
+// contextReader stops reading when its context ends.
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := context.Cause(c.ctx); err != nil {
+		return 0, err
+	}
+	return c.Reader.Read(p)
+}

@@ -1,0 +1,130 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
+	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+)
+
+// session is one run of the program: its flags, its streams, and clients that follow from them.
+type session struct {
+	genericiooptions.IOStreams
+	flags *genericclioptions.ConfigFlags
+	quiet bool
+	// lookedInside is set by commands for which a 404 may be about a file or a content.
+	lookedInside bool
+}
+
+func newSession(streams genericiooptions.IOStreams) *session {
+	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true)}
+	s.flags.WrapConfigFn = func(c *rest.Config) *rest.Config {
+		// One person's requests are few, and the server has limits of its own.
+		c.QPS, c.Burst = 50, 100
+		c.WarningHandler = rest.NewWarningWriter(s.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
+		return c
+	}
+	return s
+}
+
+// namespace is the one that was chosen.
+func (s *session) namespace() (string, error) {
+	namespace, _, err := s.flags.ToRawKubeConfigLoader().Namespace()
+	return namespace, err
+}
+
+// nameFlag is the flag that chose the namespace, with a space in front, for hints.
+func (s *session) nameFlag() string {
+	if s.flags.Namespace == nil || *s.flags.Namespace == "" {
+		return ""
+	}
+	return " -n " + *s.flags.Namespace
+}
+
+func (s *session) clientset() (versioned.Interface, error) {
+	config, err := s.flags.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	return versioned.NewForConfig(config)
+}
+
+// bundles is the client of the bundles in the namespace.
+func (s *session) bundles() (typed.BundleInterface, error) {
+	client, err := s.clientset()
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := s.namespace()
+	if err != nil {
+		return nil, err
+	}
+	return client.RukpakV1alpha1().Bundles(namespace), nil
+}
+
+// kubernetes is a client of Kubernetes' own objects. A standalone server has none of them.
+func (s *session) kubernetes() (kubernetes.Interface, error) {
+	config, err := s.flags.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// say writes a line for people: to the standard error, so that it never gets into what a program reads. Not with --quiet.
+func (s *session) say(format string, args ...any) {
+	if s.quiet {
+		return
+	}
+	// Nobody is left to tell of an error.
+	_, _ = fmt.Fprintf(s.ErrOut, format+"\n", args...)
+}
+
+// print writes a line of output.
+func (s *session) print(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.Out, format+"\n", args...)
+	return err
+}
+
+// meter shows a transfer, unless --quiet says not to.
+func (s *session) meter(what string, have, size int64) *progress.Meter {
+	if s.quiet {
+		return progress.Discard()
+	}
+	return progress.New(s.ErrOut, what, have, size)
+}
+
+// isTerminal reports whether a stream is one that a person looks at.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// clean is text that others wrote, made so that it does nothing to a terminal and stays on its line.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case r < ' ' || r >= 0x7f && r < 0xa0:
+			return '\ufffd'
+		}
+		return r
+	}, text)
+}
+
+// closing closes something that was only read.
+func closing(c io.Closer) { _ = c.Close() }

@@ -1,0 +1,156 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/cmd/bundle/advice"
+	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+)
+
+// state is what a bundle's status says.
+type state struct {
+	*v1alpha1.Bundle
+	ready, available, stalled, full *metav1.Condition
+}
+
+func stateOf(b *v1alpha1.Bundle) state {
+	find := func(kind string) *metav1.Condition {
+		if c := meta.FindStatusCondition(b.Status.Conditions, kind); c != nil {
+			return c
+		}
+		return &metav1.Condition{Type: kind, Status: metav1.ConditionUnknown}
+	}
+	return state{b, find(v1alpha1.ConditionReady), find(v1alpha1.ConditionContentAvailable), find(v1alpha1.ConditionStalled), find(v1alpha1.ConditionStorageFull)}
+}
+
+// current reports whether the conditions are about the spec as it is.
+func (s state) current() bool { return s.ready.ObservedGeneration >= s.Generation }
+
+func (s state) isReady() bool { return s.current() && s.ready.Status == metav1.ConditionTrue }
+
+// failing reports whether nothing more will come soon: attempts failed more often than the class allows, or nothing is tried any more.
+func (s state) failing() bool {
+	return s.current() && (s.ready.Status == metav1.ConditionFalse || s.stalled.Status == metav1.ConditionTrue)
+}
+
+// words says in a sentence how it goes.
+func (s state) words() string {
+	var text string
+	switch {
+	case !s.current():
+		text = "The spec has changed, and nobody has looked at it yet."
+	case s.isReady():
+		text = "Its content is there and served."
+	default:
+		text = sentence(s.ready.Reason, s.ready.Message)
+	}
+	if !s.isReady() && s.available.Status == metav1.ConditionTrue {
+		text += " What it had before is served."
+	}
+	if s.stalled.Status == metav1.ConditionTrue {
+		text += " Nothing is tried until somebody acts."
+	}
+	return text
+}
+
+// sentence says what a reason means, and how the server put it.
+func sentence(reason, message string) string {
+	text := reason
+	if a, ok := advice.For(reason); ok {
+		text = upper(a.Meaning)
+	}
+	if text == "" {
+		text = "Nobody has looked at it yet"
+	}
+	if message != "" {
+		text += ": " + message
+	}
+	return strings.TrimRight(text, ".") + "."
+}
+
+// plural counts things.
+func plural(n int64, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "y"):
+		what = strings.TrimSuffix(what, "y") + "ie"
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func upper(text string) string {
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// next says what to do about it, one line for each way.
+func (s state) next() []string {
+	at := s.Name
+	if s.Namespace != "" {
+		at += " -n " + s.Namespace
+	}
+	var lines []string
+	if s.available.Status == metav1.ConditionTrue {
+		lines = append(lines, "read it: "+program+" tree "+at+"; "+program+" pull "+at)
+	}
+	if s.isReady() {
+		return lines
+	}
+	reason := s.ready.Reason
+	if a, ok := advice.For(reason); ok && reason != "Unpacking" && a.Remedy != "" {
+		lines = append(lines, reason+": "+a.Remedy)
+	}
+	switch {
+	case reason == "WaitingForUpload":
+		lines = append(lines, "write it: "+program+" push "+at+" FOLDER")
+	case reason == "Suspended":
+		lines = append(lines, "go on: kubectl patch bundle "+at+` --type=merge -p '{"spec":{"suspend":false}}'`)
+	case s.failing() && s.Spec.Source.Type == v1alpha1.SourceTypeImage:
+		lines = append(lines, "when that is done, try again at once: "+program+" retry "+at)
+	case !s.failing():
+		lines = append(lines, "watch it: "+program+" wait "+at)
+	}
+	return lines
+}
+
+// stage is what wait shows of a bundle on one line.
+func (s state) stage() string {
+	if s.isReady() {
+		c := s.Status.Content
+		if c == nil {
+			return "ready"
+		}
+		return fmt.Sprintf("ready: %s, %s, %s", c.Digest, progress.Size(c.Size), plural(c.Files, "file"))
+	}
+	if !s.current() || s.ready.Reason == "" {
+		return "waiting until the server has seen it"
+	}
+	text := s.ready.Reason
+	if s.ready.Message != "" {
+		text += ": " + s.ready.Message
+	}
+	if u := s.Status.Unpack; u != nil && u.Attempt > 0 && u.Generation == s.Generation {
+		text = fmt.Sprintf("attempt %d: %s", u.Attempt, text)
+		if u.Reason != "" && u.Reason != s.ready.Reason {
+			text += " (" + u.Reason + ")"
+		}
+		if !strings.Contains(s.ready.Message, u.Message) {
+			text += " (" + u.Message + ")"
+		}
+		if u.PodName != "" && u.EndTime == nil {
+			text += ", pod " + u.PodName
+		}
+	}
+	return text
+}

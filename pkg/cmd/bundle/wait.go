@@ -1,0 +1,198 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+)
+
+const (
+	// defaultWait is how long is waited unless it is said. Classes let an attempt take as long by default.
+	defaultWait = 10 * time.Minute
+	// watchPause is the time between two requests where the first did not help.
+	watchPause = time.Second
+	// unreachable is how long the server may be away before waiting ends.
+	unreachable = 2 * time.Minute
+)
+
+// wait waits until content is there.
+func (s *session) wait() *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "wait NAME",
+		Short: "Wait until the content is there, and show how it goes",
+		Long: `Wait until the content of the bundle's spec is served, and show each stage.
+
+It ends with 0 then; with 1 when attempts have failed too often or cannot succeed, with what to do about it; and with 8 when the time is over.`,
+		Example: `  kubectl bundle wait app
+
+  # In a script
+  kubectl bundle wait app --timeout 2m && kubectl bundle pull app`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := parseName(args[0])
+			if err != nil {
+				return err
+			}
+			bundles, err := s.bundles()
+			if err != nil {
+				return err
+			}
+			return s.waitReady(cmd.Context(), bundles, name, timeout)
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "How long to wait. 0 is for ever.")
+	return cmd
+}
+
+// errTimeout ends a wait.
+var errTimeout = errors.New("the time is over")
+
+// waitReady waits until a bundle is ready, and fails when it does.
+func (s *session) waitReady(ctx context.Context, bundles typed.BundleInterface, name string, timeout time.Duration) error {
+	return s.waitUntil(ctx, bundles, name, timeout, func(b *v1alpha1.Bundle) (bool, error) {
+		st := stateOf(b)
+		switch {
+		case st.isReady():
+			return true, nil
+		case st.failing():
+			for _, line := range st.next() {
+				s.say("  %s", clean(line))
+			}
+			return false, errNo
+		}
+		return false, nil
+	})
+}
+
+// waitUntil follows a bundle and shows its stages until done says so or fails.
+func (s *session) waitUntil(ctx context.Context, bundles typed.BundleInterface, name string, timeout time.Duration, done func(*v1alpha1.Bundle) (bool, error)) error {
+	outer := ctx
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
+		defer cancel()
+	}
+	f := &follower{bundles: bundles, name: name, stages: s.stages(name)}
+	defer f.stages.end()
+	for b, err := range f.follow(ctx) {
+		if err != nil {
+			if outer.Err() == nil && errors.Is(context.Cause(ctx), errTimeout) {
+				return s.late(name, timeout, f.last)
+			}
+			return err
+		}
+		f.stages.show(stateOf(b).stage())
+		if ok, err := done(b); ok || err != nil {
+			f.stages.end()
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) late(name string, timeout time.Duration, last *v1alpha1.Bundle) error {
+	err := fmt.Errorf("bundle %q is not ready after %s", name, duration.HumanDuration(timeout))
+	if last != nil {
+		err = fmt.Errorf("%w: %s", err, stateOf(last).stage())
+	}
+	return fail(ExitUnavailable, err, "\"%s describe %s%s\" says more; --timeout waits longer", program, name, s.nameFlag())
+}
+
+// follower follows one bundle.
+type follower struct {
+	bundles typed.BundleInterface
+	name    string
+	stages  *stages
+	last    *v1alpha1.Bundle
+}
+
+// follow yields a bundle whenever it has changed, until ctx ends. A server that is away for a while is waited for.
+func (f *follower) follow(ctx context.Context) func(func(*v1alpha1.Bundle, error) bool) {
+	return func(yield func(*v1alpha1.Bundle, error) bool) {
+		heard := time.Now()
+		for {
+			err := f.round(ctx, func(b *v1alpha1.Bundle) bool {
+				heard, f.last = time.Now(), b
+				return yield(b, nil)
+			})
+			switch {
+			case errors.Is(err, errStopped):
+				return
+			case ctx.Err() != nil:
+				yield(nil, context.Cause(ctx))
+				return
+			case err != nil && (f.last == nil || time.Since(heard) > unreachable || !passes(err)):
+				yield(nil, err)
+				return
+			}
+			select {
+			case <-time.After(watchPause):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// errStopped means that nobody wants to follow any more.
+var errStopped = errors.New("stopped")
+
+// passes reports whether the same request may succeed in a while.
+func passes(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true // no answer at all
+	}
+	code := status.Status().Code
+	return code == 429 || code >= 500 || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+}
+
+// round gets the bundle, and watches it from there on.
+func (f *follower) round(ctx context.Context, yield func(*v1alpha1.Bundle) bool) error {
+	b, err := f.bundles.Get(ctx, f.name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if !yield(b) {
+		return errStopped
+	}
+	w, err := f.bundles.Watch(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", f.name).String(), ResourceVersion: b.ResourceVersion,
+	})
+	if apierrors.IsForbidden(err) {
+		return nil // Who may only get looks again and again.
+	}
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		switch event.Type {
+		case watch.Added, watch.Modified:
+			b, ok := event.Object.(*v1alpha1.Bundle)
+			if ok && !yield(b) {
+				return errStopped
+			}
+		case watch.Deleted:
+			return apierrors.NewNotFound(v1alpha1.SchemeGroupVersion.WithResource("bundles").GroupResource(), f.name)
+		case watch.Error:
+			return apierrors.FromObject(event.Object)
+		}
+	}
+	return nil
+}

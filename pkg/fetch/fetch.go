@@ -1,0 +1,146 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fetch keeps the content of a bundle in a volume of a pod, for programs that read files and know nothing of
+// Kubernetes. It is what the program rukpak-fetch does.
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/bundleclient"
+	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+)
+
+// Fetch says what is kept where.
+type Fetch struct {
+	// Client reads the bundle.
+	Client *bundleclient.Client
+	// Namespace and Name are those of the bundle.
+	Namespace, Name string
+	// Volume is where its content goes.
+	Volume *Volume
+	// Tell are told of each content but the first one of a volume: whoever starts later finds it there.
+	Tell []Listener
+}
+
+// errDone ends following that has reached what it was for.
+var errDone = errors.New("done")
+
+// lastLook bounds the look for why there is no content.
+const lastLook = 10 * time.Second
+
+// Once puts the content that the bundle has into the volume. It waits for one, and tries again what fails, until ctx ends.
+func (f *Fetch) Once(ctx context.Context) error {
+	following, done := context.WithCancelCause(ctx)
+	defer done(nil)
+	var failure error
+	err := f.Client.Follow(following, f.Namespace, f.Name, "", func(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
+		if failure = f.put(ctx, b, content); failure != nil {
+			return failure
+		}
+		done(errDone)
+		return nil
+	})
+	if errors.Is(err, errDone) {
+		return f.Volume.Prune(time.Now())
+	}
+	if failure == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		failure = f.look(ctx)
+	}
+	return errors.Join(err, failure)
+}
+
+// look says why no content came.
+func (f *Fetch) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+	defer cancel()
+	content, err := f.Client.Stream(ctx, f.Namespace, f.Name, typed.GetContentOptions{Length: 1, Patience: -1})
+	if err != nil {
+		return err
+	}
+	return content.Close()
+}
+
+// Follow puts each content that the bundle gets into the volume, until ctx ends.
+func (f *Fetch) Follow(ctx context.Context) error {
+	have, err := f.settled()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	working.Go(func() { f.prune(ctx) })
+	defer working.Wait()
+	defer cancel()
+	return f.Client.Follow(ctx, f.Namespace, f.Name, have, f.put)
+}
+
+// settled is the digest of content that is there and that nobody has to be told of any more; empty if there is none.
+func (f *Fetch) settled() (string, error) {
+	current, err := Current(f.Volume.dir)
+	if err != nil || current == "" || len(f.Tell) == 0 {
+		return current, err
+	}
+	told, err := f.Volume.told()
+	if err != nil || told != current {
+		return "", err
+	}
+	return current, nil
+}
+
+// prune removes what is old.
+func (f *Fetch) prune(ctx context.Context) {
+	ticker := time.NewTicker(max(f.Volume.opts.Grace/4, time.Second))
+	defer ticker.Stop()
+	for {
+		if err := f.Volume.Prune(time.Now()); err != nil {
+			klog.FromContext(ctx).Error(err, "Old content was not removed")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// put makes content the current one, and tells of it.
+func (f *Fetch) put(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
+	first, err := Current(f.Volume.dir)
+	if err != nil {
+		return err
+	}
+	changed, err := f.Volume.Put(ctx, content.Digest, content)
+	if err != nil {
+		return err
+	}
+	if changed {
+		klog.FromContext(ctx).Info("Content is there", "bundle", klog.KObj(b), "digest", content.Digest, "bytes", content.Size)
+	}
+	if first == "" {
+		return f.Volume.setTold(content.Digest)
+	}
+	return f.tell(ctx, content.Digest)
+}
+
+// tell tells all of a content, unless they were told before.
+func (f *Fetch) tell(ctx context.Context, digest string) error {
+	told, err := f.Volume.told()
+	if err != nil || told == digest {
+		return err
+	}
+	for _, listener := range f.Tell {
+		if err := listener.Changed(ctx, digest); err != nil {
+			return fmt.Errorf("the content is there, but who reads it was not told: %w", err)
+		}
+	}
+	return f.Volume.setTold(digest)
+}

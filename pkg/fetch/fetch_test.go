@@ -1,0 +1,221 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fetch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"rukpak.io/apiserver/pkg/bundleclient"
+	"rukpak.io/apiserver/pkg/bundleclient/bundletest"
+	"rukpak.io/apiserver/pkg/fetch"
+)
+
+// patience bounds the wait for what happens by itself.
+const patience = 30 * time.Second
+
+func tree(mark string) fs.FS {
+	return fstest.MapFS{"data/000.txt": {Data: []byte(mark), Mode: 0o644}}
+}
+
+// fetching is a Fetch from an API of its own.
+func fetching(t *testing.T, dir string, tell ...fetch.Listener) (*bundletest.API, *fetch.Fetch) {
+	t.Helper()
+	a := bundletest.Start()
+	t.Cleanup(a.Close)
+	client, err := bundleclient.NewForConfig(a.Config(), bundleclient.Options{MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond, PollInterval: 5 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, &fetch.Fetch{Client: client, Namespace: "team", Name: "app", Volume: openVolume(t, dir, fetch.VolumeOptions{}), Tell: tell}
+}
+
+// follow begins to follow, until the function that it returns is called.
+func follow(t *testing.T, f *fetch.Fetch) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Follow(ctx) }()
+	end = func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			ended <- err
+		case <-time.After(patience):
+			t.Error("it did not end")
+		}
+	}
+	t.Cleanup(end)
+	return end
+}
+
+// until waits until a volume has a content.
+func until(t *testing.T, dir, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		mark, err := read(dir, 1)
+		if mark == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("there is %q, %v", mark, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestOnceWaitsAndEnds(t *testing.T) {
+	dir := t.TempDir()
+	a, f := fetching(t, dir)
+	ended := make(chan error, 1)
+	go func() { ended <- f.Once(t.Context()) }()
+	a.Put("team/app", tree("one"), true)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	until(t, dir, "one")
+	// A container that is started again finds it there.
+	if err := f.Once(t.Context()); err != nil {
+		t.Error(err)
+	}
+	a.Put("team/app", tree("two"), true)
+	if err := f.Once(t.Context()); err != nil {
+		t.Error(err)
+	}
+	until(t, dir, "two")
+}
+
+func TestOnceSaysWhyThereIsNothing(t *testing.T) {
+	a, f := fetching(t, t.TempDir())
+	late := errors.New("too late")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, late)
+	defer cancel()
+	err := f.Once(ctx)
+	if !errors.Is(err, late) || !apierrors.IsNotFound(err) || a.Count("content") == 0 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestFollowPutsEachContent(t *testing.T) {
+	dir := t.TempDir()
+	a, f := fetching(t, dir)
+	end := follow(t, f)
+	for i := range 10 {
+		a.Put("team/app", tree(fmt.Sprint(i)), false)
+		until(t, dir, fmt.Sprint(i))
+	}
+	end()
+	// The next one fetches what is new, and nothing else.
+	before := a.Count("content")
+	end = follow(t, f)
+	a.Put("team/app", tree("more"), false)
+	until(t, dir, "more")
+	end()
+	if n := a.Count("content") - before; n != 1 {
+		t.Errorf("%d requests for content", n)
+	}
+}
+
+// told is a listener that fails a few times.
+type told struct {
+	failures int
+	digests  chan string
+}
+
+func (l *told) Changed(ctx context.Context, digest string) error {
+	if l.failures--; l.failures >= 0 {
+		return errors.New("nobody is there yet")
+	}
+	select {
+	case l.digests <- digest:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func TestListenersAreTold(t *testing.T) {
+	dir, listener := t.TempDir(), &told{failures: 3, digests: make(chan string, 10)}
+	a, f := fetching(t, dir, listener)
+	end := follow(t, f)
+	a.Put("team/app", tree("one"), true)
+	until(t, dir, "one")
+	want := a.Put("team/app", tree("two"), true)
+	if got := <-listener.digests; got != want {
+		t.Errorf("told of %s, not of %s", got, want)
+	}
+	// Ended before it could tell, the next one does.
+	listener.failures = 1 << 30
+	want = a.Put("team/app", tree("three"), true)
+	until(t, dir, "three")
+	end()
+	listener.failures = 0
+	end = follow(t, f)
+	if got := <-listener.digests; got != want {
+		t.Errorf("told of %s, not of %s", got, want)
+	}
+	end()
+	follow(t, f)()
+	select {
+	case got := <-listener.digests:
+		t.Errorf("told again of %s", got)
+	default:
+	}
+}
+
+func TestListenersReachWhomTheyAreFor(t *testing.T) {
+	answers, code := make(chan string, 2), http.StatusServiceUnavailable
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		answers <- req.Method + " " + req.Header.Get("Bundle-Digest")
+		w.WriteHeader(code)
+	}))
+	defer server.Close()
+	if err := fetch.URL(server.URL).Changed(t.Context(), "sha256:x"); err == nil {
+		t.Error("a 503 was taken for success")
+	}
+	code = http.StatusNoContent
+	if err := fetch.URL(server.URL).Changed(t.Context(), "sha256:x"); err != nil {
+		t.Error(err)
+	}
+	if got := <-answers; got != "POST sha256:x" {
+		t.Errorf("%q", got)
+	}
+
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR1)
+	defer signal.Stop(signals)
+	file := filepath.Join(t.TempDir(), "pid")
+	process := fetch.Process{PIDFile: file, Signal: syscall.SIGUSR1}
+	for _, text := range []string{"", "x", "-1", "0"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := process.Changed(t.Context(), ""); err == nil {
+			t.Errorf("%q was taken for a process", text)
+		}
+	}
+	if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Changed(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	<-signals
+}

@@ -1,0 +1,270 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fetch
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"rukpak.io/apiserver/pkg/flock"
+	"rukpak.io/apiserver/pkg/tarball"
+	"rukpak.io/apiserver/pkg/tarball/extract"
+)
+
+// The names in a volume. Two dots at the front, as the kubelet's own volumes have them, keep patterns such as * from finding them.
+//
+//	current        a symbolic link to the content that is current
+//	..HEX/         the files of a content, all of them
+//	..HEX.new/     files that are being written
+//	..current.new  the link that is about to become current
+//	..told         the digest that was last told to whom it concerns
+//	..lock         locked while somebody writes to the volume
+const (
+	currentName = "current"
+	prefix      = ".."
+	suffixNew   = ".new"
+	nextName    = prefix + currentName + suffixNew
+	toldName    = prefix + "told"
+	lockName    = prefix + "lock"
+	algorithm   = "sha256:"
+)
+
+// VolumeOptions say what stays in a volume.
+type VolumeOptions struct {
+	// Keep is how many contents stay beside the current one, however old they are.
+	Keep int
+	// Grace is how long a content stays at least after it was replaced.
+	Grace time.Duration
+	// Limits bound a content.
+	Limits tarball.Limits
+}
+
+// Volume is a folder with the content of a bundle, of which the link "current" always leads to a whole one. Who has
+// resolved the link once sees one content, and no other, for as long as that stays: for the time of grace, or, with a
+// shared lock (flock) on the folder that the link leads to, as long as he likes.
+type Volume struct {
+	dir  string
+	opts VolumeOptions
+	held *os.File
+
+	mu sync.Mutex // of what is written
+}
+
+// OpenVolume opens a folder that is there, and waits for another who has it open. What one who was killed left half-done is removed.
+func OpenVolume(ctx context.Context, dir string, opts VolumeOptions) (*Volume, error) {
+	held, err := flock.Open(ctx, filepath.Join(dir, lockName), flock.Exclusive)
+	if err != nil {
+		return nil, fmt.Errorf("open the volume: %w", err)
+	}
+	v := &Volume{dir: dir, opts: opts, held: held}
+	if err := v.tidy(); err != nil {
+		return nil, errors.Join(fmt.Errorf("tidy the volume: %w", err), held.Close())
+	}
+	return v, nil
+}
+
+// Close lets others open the volume.
+func (v *Volume) Close() error { return v.held.Close() }
+
+// tidy removes what is half-done.
+func (v *Volume) tidy() error {
+	entries, err := os.ReadDir(v.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), suffixNew) {
+			if err := os.RemoveAll(filepath.Join(v.dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Current is the digest of the content that is current; empty where there is none.
+func Current(dir string) (string, error) {
+	target, err := os.Readlink(filepath.Join(dir, currentName))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	digest, ok := digestOf(target)
+	if !ok {
+		return "", fmt.Errorf("%s leads to %q, which is no content of a bundle", filepath.Join(dir, currentName), target)
+	}
+	if _, err := os.Stat(filepath.Join(dir, target)); errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	} else if err != nil {
+		return "", err
+	}
+	return digest, nil
+}
+
+// digestOf is the digest of the content in a folder of that name.
+func digestOf(name string) (string, bool) {
+	text, ok := strings.CutPrefix(name, prefix)
+	raw, err := hex.DecodeString(text)
+	return algorithm + text, ok && err == nil && len(raw) == 32
+}
+
+// Put makes content, the archive with that digest, the current one, and reports whether another was before. Content that is
+// there already is not read.
+func (v *Volume) Put(ctx context.Context, digest string, content io.Reader) (changed bool, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	name := prefix + strings.TrimPrefix(digest, algorithm)
+	if _, ok := digestOf(name); !ok {
+		return false, fmt.Errorf("%q is no digest", digest)
+	}
+	before, err := Current(v.dir)
+	if err != nil || before == digest {
+		return false, err
+	}
+	place := filepath.Join(v.dir, name)
+	if _, err := os.Stat(place); errors.Is(err, os.ErrNotExist) {
+		err = v.write(ctx, place, content)
+		if err != nil {
+			return false, err
+		}
+	} else if err != nil {
+		return false, err
+	}
+	return true, v.swap(name, before)
+}
+
+// write writes content to a folder that is not there, in a way that it is there as a whole or not at all.
+func (v *Volume) write(ctx context.Context, place string, content io.Reader) error {
+	part := place + suffixNew
+	if err := os.RemoveAll(part); err != nil {
+		return err
+	}
+	err := os.Mkdir(part, 0o700)
+	if err == nil {
+		_, err = extract.Tree(ctx, content, part, extract.Options{Limits: v.opts.Limits, Mode: extract.ForEveryone})
+	}
+	if err == nil {
+		err = errors.Join(os.Chmod(part, 0o755), extract.Sync(part))
+	}
+	if err == nil {
+		err = os.Rename(part, place)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(part))
+	}
+	return nil
+}
+
+// swap makes a content the current one, in one step.
+func (v *Volume) swap(name, before string) error {
+	if before != "" {
+		// The time of a folder says when it was replaced. First, so that it is never taken for older than it is.
+		now := time.Now()
+		if err := os.Chtimes(filepath.Join(v.dir, prefix+strings.TrimPrefix(before, algorithm)), now, now); err != nil {
+			return err
+		}
+	}
+	next := filepath.Join(v.dir, nextName)
+	if err := ignoreMissing(os.Remove(next)); err != nil {
+		return err
+	}
+	if err := os.Symlink(name, next); err != nil {
+		return err
+	}
+	return os.Rename(next, filepath.Join(v.dir, currentName))
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Prune removes the contents that are neither current nor kept, whose time of grace is over, and that nobody has locked.
+func (v *Volume) Prune(now time.Time) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	current, err := Current(v.dir)
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(v.dir)
+	if err != nil {
+		return err
+	}
+	type replaced struct {
+		path string
+		at   time.Time
+	}
+	var old []replaced
+	for _, e := range entries {
+		digest, ok := digestOf(e.Name())
+		if !ok || digest == current {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		old = append(old, replaced{filepath.Join(v.dir, e.Name()), info.ModTime()})
+	}
+	slices.SortFunc(old, func(a, b replaced) int { return cmp.Or(b.at.Compare(a.at), strings.Compare(a.path, b.path)) })
+	for i, r := range old {
+		if i < v.opts.Keep || now.Sub(r.at) < v.opts.Grace {
+			continue
+		}
+		if err := v.remove(r.path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes a content unless somebody has locked its folder.
+func (v *Volume) remove(path string) (err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := flock.Try(f, flock.Exclusive); err != nil {
+		if errors.Is(err, flock.ErrBusy) {
+			return nil
+		}
+		return err
+	}
+	// What is removed half must not be taken for a content.
+	old := path + suffixNew
+	if err := os.Rename(path, old); err != nil {
+		return err
+	}
+	return os.RemoveAll(old)
+}
+
+// told is the digest that was told last, empty where there is none.
+func (v *Volume) told() (string, error) {
+	text, err := os.ReadFile(filepath.Join(v.dir, toldName))
+	return string(text), ignoreMissing(err)
+}
+
+func (v *Volume) setTold(digest string) error {
+	part := filepath.Join(v.dir, toldName+suffixNew)
+	if err := os.WriteFile(part, []byte(digest), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, filepath.Join(v.dir, toldName))
+}

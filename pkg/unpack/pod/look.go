@@ -1,0 +1,80 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/unpack/contract"
+)
+
+// LookNumber takes the place of an attempt's number in the proof of a pod that only looks
+// an image up. Attempts count from 1.
+const LookNumber = 0
+
+// Look makes a pod that finds out what a reference names now and does nothing else: the server's
+// own program runs in the image and ends at once, so that the node tells the image's digest. What the node has it does not
+// fetch again; what is new it needs anyway. The nonce and the mode of the look are those in status.unpack of the
+// bundle in p, of which only the proof and the name of the pod are made.
+//
+// The pod satisfies what Build promises. It has no token, so that it can write nothing.
+func Look(p Params) *corev1.Pod {
+	b := newBuilder(p)
+	pod := &corev1.Pod{ObjectMeta: b.metadata(), Spec: b.spec()}
+	// Only the registry knows what there is now.
+	policy := corev1.PullAlways
+	if p.Bundle.Spec.Source.Image.PullPolicy == corev1.PullNever {
+		policy = corev1.PullNever
+	}
+	program, volume := b.folder+contract.Program, b.programImage()
+	if b.attempt.Mode == v1alpha1.UnpackModeImageCopy {
+		program, volume = b.program(), programVolume()
+		pod.Spec.InitContainers = []corev1.Container{b.install()}
+	}
+	resolve := b.container(ContainerResolve, b.Reference, policy, program, contract.CommandExit)
+	resolve.VolumeMounts = []corev1.VolumeMount{b.programMount(true)}
+	pod.Spec.Containers = []corev1.Container{resolve}
+	pod.Spec.Volumes = []corev1.Volume{volume}
+	return pod
+}
+
+// Looked returns the image by digest that a pod made by Look has found for a reference, or nothing while its
+// node has not said so.
+func Looked(pod *corev1.Pod, reference string) string {
+	if s := statusOf(pod.Status.ContainerStatuses, ContainerResolve); s != nil {
+		return within(reference, s.ImageID)
+	}
+	return ""
+}
+
+// JudgeLook reads a pod that Look made, and that has not found anything yet.
+func JudgeLook(pod *corev1.Pod) Outcome {
+	if o, ok := judgePod(pod); ok {
+		return o
+	}
+	if s := statusOf(pod.Status.InitContainerStatuses, ContainerInstall); s != nil {
+		if o, ok := judgeContainer(s); ok {
+			return o
+		}
+	}
+	if s := statusOf(pod.Status.ContainerStatuses, ContainerResolve); s != nil {
+		if s.State.Terminated != nil {
+			// How it ended does not matter: the image was there, and the node does not say which it was.
+			return failed(ReasonDigestUnknown, fmt.Sprintf("the node does not say by digest which image container %s ran", s.Name), "")
+		}
+		if o, ok := judgeContainer(s); ok {
+			return o
+		}
+		if s.State.Running != nil {
+			return Outcome{State: Running}
+		}
+	}
+	if pod.Status.Phase == corev1.PodFailed {
+		return failed(ReasonPodFailed, "the pod failed", pod.Status.Message)
+	}
+	return judgeScheduling(pod)
+}

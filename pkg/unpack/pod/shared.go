@@ -1,0 +1,164 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/unpack/contract"
+)
+
+// SharedUID is the value of the label rukpak.io/bundle-uid on a pod of several bundles.
+const SharedUID = "shared"
+
+// sharedPrefix begins the names of pods of several bundles.
+const sharedPrefix = "bundles-"
+
+// Member is one of the bundles of a shared pod.
+type Member struct {
+	// Bundle is a bundle with an image source, its status.unpack the attempt, whose podName is that of the pod.
+	Bundle *v1alpha1.Bundle
+	// Reference is the image to take the files from, by digest.
+	Reference string
+}
+
+// NewSharedName makes a random name for a shared pod.
+func NewSharedName() string { return sharedPrefix + NewNonce() }
+
+// IsShared tells whether an attempt is one of a shared pod: its pod's name is not its own.
+func IsShared(bundle string, attempt *v1alpha1.UnpackStatus) bool {
+	return attempt != nil && attempt.PodName != "" && attempt.PodName != Name(bundle, attempt.Nonce)
+}
+
+// ShareKind is what bundles of one namespace have in common that may be unpacked by one pod: all that makes their pods
+// different but for the image and the path in it. It is empty when a bundle is to have a pod of its own, as when its
+// image is not named by digest: a digest takes a container in the image to find out.
+func ShareKind(class *v1alpha1.ProvisionerClass, bundle *v1alpha1.Bundle, mode v1alpha1.UnpackMode, reference string) string {
+	if mode != v1alpha1.UnpackModeImageVolume || !Digested(reference) {
+		return ""
+	}
+	secrets := make([]string, 0, len(bundle.Spec.ImagePullSecrets))
+	for _, s := range bundle.Spec.ImagePullSecrets {
+		secrets = append(secrets, s.Name)
+	}
+	slices.Sort(secrets)
+	// None of these can hold a line break.
+	return strings.Join(append([]string{string(class.UID), strconv.FormatInt(class.Generation, 10), Account(bundle)}, secrets...), "\n")
+}
+
+// BuildShared makes the pod of the attempts of several bundles of one kind. Params.Bundle and
+// Params.Reference are of no matter.
+//
+// It is as Build makes it in mode ImageVolume, with one container for all of them: what is done for a bundle is done by our
+// program alone, and reads a volume that only the program's own configuration ties to it. A container for each would cost
+// most of what the shared pod saves. Bundles of one image have one volume, so that it is pulled once: they have the same
+// credentials for it.
+func BuildShared(p Params, members []Member) (*corev1.Pod, error) {
+	p.Bundle = members[0].Bundle
+	b := &builder{Params: p, attempt: p.Bundle.Status.Unpack}
+	if p.Class.Unpack != nil && p.Class.Unpack.PodTemplate != nil {
+		b.template = *p.Class.Unpack.PodTemplate
+	}
+	pod := &corev1.Pod{ObjectMeta: b.metadata(), Spec: b.spec()}
+	pod.Labels[v1alpha1.LabelBundleUID] = SharedUID
+	pod.OwnerReferences = nil
+	unpack := b.container(ContainerUnpack, b.Image, corev1.PullIfNotPresent, contract.Program, contract.CommandRunAll)
+	var (
+		proofs  []string
+		jobs    []contract.Job
+		volumes = map[corev1.ImageVolumeSource]int{}
+	)
+	for _, m := range members {
+		source := &corev1.ImageVolumeSource{Reference: m.Reference, PullPolicy: m.Bundle.Spec.Source.Image.PullPolicy}
+		n, known := volumes[*source]
+		if !known {
+			n = len(volumes)
+			volumes[*source] = n
+		}
+		root := path.Join(contentRoot, strconv.Itoa(n))
+		pod.OwnerReferences = append(pod.OwnerReferences, owner(m.Bundle))
+		proofs = append(proofs, AttemptOf(m.Bundle).Proof(b.Key))
+		jobs = append(jobs, contract.Job{URL: b.contentURL(m.Bundle), Root: root, Path: m.Bundle.Spec.Source.Image.Path})
+		if !known {
+			volume := volumeContent + "-" + strconv.Itoa(n)
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Image: source}})
+			unpack.VolumeMounts = append(unpack.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: root, ReadOnly: true})
+		}
+	}
+	pod.Annotations[v1alpha1.AnnotationAttempt] = strings.Join(proofs, ",")
+	text, err := json.Marshal(jobs)
+	if err != nil {
+		return nil, fmt.Errorf("jobs of pod %s: %w", pod.Name, err)
+	}
+	unpack.VolumeMounts = append(unpack.VolumeMounts, corev1.VolumeMount{Name: volumeToken, MountPath: tokenFolder, ReadOnly: true})
+	unpack.Env = slices.Concat(unpack.Env, []corev1.EnvVar{literal(contract.EnvJobs, string(text))}, b.server(tokenFolder+"/token"), b.bounds())
+	pod.Spec.Containers = []corev1.Container{unpack}
+	return pod, nil
+}
+
+func owner(b *v1alpha1.Bundle) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Bundle", Name: b.Name, UID: b.UID}
+}
+
+// Owners returns the references to the Bundles that own a pod.
+func Owners(pod *corev1.Pod) []metav1.OwnerReference {
+	var owners []metav1.OwnerReference
+	for _, ref := range pod.OwnerReferences {
+		if ref.APIVersion == v1alpha1.SchemeGroupVersion.String() && ref.Kind == "Bundle" {
+			owners = append(owners, ref)
+		}
+	}
+	return owners
+}
+
+// BlamesOthers tells whether a shared pod that does not start says that this is for other images than the given one. What
+// the node says about an image names it.
+func BlamesOthers(pod *corev1.Pod, reference string) bool {
+	s := statusOf(pod.Status.ContainerStatuses, ContainerUnpack)
+	if s == nil || s.State.Waiting == nil {
+		return false
+	}
+	message := s.State.Waiting.Message
+	return !strings.Contains(message, reference) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Image != nil && strings.Contains(message, v.Image.Reference)
+	})
+}
+
+// After tells whether an attempt of the same bundle came after another one.
+func (a Attempt) After(b Attempt) bool {
+	return a.BundleUID == b.BundleUID && (a.Generation > b.Generation || a.Generation == b.Generation && a.Number > b.Number)
+}
+
+// Owned is an attempt with the name of its bundle.
+type Owned struct {
+	Attempt
+	Name string
+}
+
+// MadeFor returns the attempts that a pod was made for, one for each Bundle that owns it. The error wraps ErrNotOurs
+// unless every proof is right.
+func MadeFor(key []byte, pod *corev1.Pod) ([]Owned, error) {
+	owners, proofs := Owners(pod), strings.Split(pod.Annotations[v1alpha1.AnnotationAttempt], ",")
+	if len(owners) == 0 || len(owners) != len(proofs) {
+		return nil, fmt.Errorf("pod %s/%s: %d Bundles own it, and it has %d proofs: %w", pod.Namespace, pod.Name, len(owners), len(proofs), ErrNotOurs)
+	}
+	made := make([]Owned, len(owners))
+	for i, owner := range owners {
+		attempt, err := check(key, owner.UID, proofs[i])
+		if err != nil {
+			return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+		made[i] = Owned{attempt, owner.Name}
+	}
+	return made, nil
+}
