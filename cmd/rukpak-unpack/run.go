@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
@@ -21,6 +22,13 @@ const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 5 * time.Second
 )
+
+// longestPatience bounds how long a server is waited for that is not reached. It is long enough for
+// one that restarts; what a pod says is heard only when it ends.
+const longestPatience = 2 * time.Minute
+
+// patience is how long a server is waited for that is not reached. It leaves time for the report.
+func (c config) patience() time.Duration { return min(longestPatience, c.timeout/2) }
 
 // failure is an error with a reason that the server knows.
 type failure struct {
@@ -58,10 +66,22 @@ func run(ctx context.Context, c config, report func(contract.Report)) *failure {
 }
 
 func try(ctx context.Context, client *http.Client, c config, report func(contract.Report)) *failure {
+	lastContact := time.Now()
+	var before *failure
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		f := send(ctx, client, c)
 		if f == nil || !f.retry {
 			return f
+		}
+		if before != nil && ctx.Err() != nil {
+			f = before // a try that the end of the time broke off says less
+		}
+		before = f
+		switch waited := time.Since(lastContact); {
+		case f.reason != contract.ReasonServerUnreachable:
+			lastContact = time.Now()
+		case waited >= c.patience():
+			return &failure{reason: f.reason, err: fmt.Errorf("%w (tried for %s)", f.err, waited.Round(time.Second))}
 		}
 		report(f.report())
 		jittered := pause/2 + rand.N(pause)
@@ -75,6 +95,20 @@ func try(ctx context.Context, client *http.Client, c config, report func(contrac
 
 func (f *failure) report() contract.Report {
 	return contract.Report{Reason: f.reason, Message: f.err.Error()}
+}
+
+// notEmpty checks that there is anything at all where the image is. What is no image of files, such as an
+// artifact with a configuration of its own kind, may be mounted without a word, as nothing.
+func notEmpty(root string) error {
+	dir, err := os.Open(root)
+	if err != nil {
+		return nil // whoever reads the files says it better
+	}
+	defer dir.Close()
+	if _, err := dir.Readdirnames(1); !errors.Is(err, io.EOF) {
+		return nil
+	}
+	return errors.New("there is not one file in the image: it is an artifact that the container runtime does not unpack, its layers are empty, or the runtime has no image volumes")
 }
 
 // packFailure tells what an error of tarball.Pack means.

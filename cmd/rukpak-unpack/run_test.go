@@ -188,6 +188,22 @@ func TestRunGivesUpAtItsDeadlineWithTheLastError(t *testing.T) {
 	}
 }
 
+// TestRunGivesUpAServerThatIsNotReached ends long before the deadline of the run, so that its report is heard.
+func TestRunGivesUpAServerThatIsNotReached(t *testing.T) {
+	h := newHarness(t, take(t))
+	h.server.Close()
+	h.env[contract.EnvTimeout] = "2s"
+	if code := h.run(t.Context()); code != 1 {
+		t.Fatalf("exit code %d", code)
+	}
+	if r := h.last(); r.Reason != contract.ReasonServerUnreachable || !strings.Contains(r.Message, "NetworkPolicy") || !strings.Contains(r.Message, "tried for") {
+		t.Errorf("report %+v", r)
+	}
+	if len(h.reports) < 2 {
+		t.Errorf("it was not tried again: %+v", h.reports)
+	}
+}
+
 func TestRunTrustsNoOtherServer(t *testing.T) {
 	for name, change := range map[string]func(h *harness){
 		"name": func(h *harness) {
@@ -250,6 +266,7 @@ func TestRunRefusesBadContent(t *testing.T) {
 		"no such path":   {func(_ *testing.T, h *harness, _ string) { h.env[contract.EnvPath] = "/absent" }, contract.ReasonContentRefused, "absent"},
 		"path is a file": {func(_ *testing.T, h *harness, _ string) { h.env[contract.EnvPath] = "/manifests/a.yaml" }, contract.ReasonContentRefused, "not a directory"},
 		"too many files": {func(_ *testing.T, h *harness, _ string) { h.env[contract.EnvFiles] = "1" }, contract.ReasonLimitExceeded, "more than 1 files"},
+		"empty root":     {func(t *testing.T, h *harness, _ string) { h.env[contract.EnvRoot] = t.TempDir() }, contract.ReasonImageEmpty, "not one file"},
 		"no such root":   {func(_ *testing.T, h *harness, _ string) { h.env[contract.EnvRoot] = "/nonexistent/root" }, contract.ReasonContentUnreadable, "nonexistent"},
 	} {
 		t.Run(name, func(t *testing.T) {

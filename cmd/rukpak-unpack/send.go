@@ -30,7 +30,7 @@ func newClient(c config) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			Proxy:                 nil,
-			DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			DialContext:           (&net.Dialer{Timeout: min(10*time.Second, c.patience())}).DialContext,
 			TLSHandshakeTimeout:   10 * time.Second,
 			ResponseHeaderTimeout: commitTimeout,
 			DisableCompression:    true,
@@ -47,6 +47,9 @@ func send(ctx context.Context, client *http.Client, c config) *failure {
 	token, err := os.ReadFile(c.tokenFile)
 	if err != nil {
 		return &failure{reason: contract.ReasonUploadFailed, err: fmt.Errorf("token: %w", err), retry: true}
+	}
+	if err := notEmpty(c.root); err != nil {
+		return &failure{reason: contract.ReasonImageEmpty, err: err}
 	}
 	body, content := io.Pipe()
 	packed := make(chan error, 1)
@@ -108,7 +111,7 @@ func put(ctx context.Context, client *http.Client, c config, token string, body 
 	req.Trailer = trailer
 	resp, err := client.Do(req)
 	if err != nil {
-		return &failure{reason: contract.ReasonUploadFailed, err: fmt.Errorf("upload: %w", err), retry: true}
+		return sendFailure(err)
 	}
 	// The answer is read below as far as it matters; a failed close loses nothing of it.
 	defer resp.Body.Close()
@@ -116,6 +119,15 @@ func put(ctx context.Context, client *http.Client, c config, token string, body 
 		return nil
 	}
 	return answered(resp)
+}
+
+// sendFailure tells a server that is not reached, as where a NetworkPolicy drops the packets, from
+// one that breaks off.
+func sendFailure(err error) *failure {
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		return &failure{reason: contract.ReasonServerUnreachable, err: fmt.Errorf("the pod cannot reach the server, as where a NetworkPolicy is in the way: %w", dial), retry: true}
+	}
+	return &failure{reason: contract.ReasonUploadFailed, err: fmt.Errorf("upload: %w", err), retry: true}
 }
 
 // statusError is an answer of the server other than success.

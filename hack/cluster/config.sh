@@ -65,7 +65,8 @@ cni_config() {
 }
 
 # A container that was killed starts again after a second at most, so that tests
-# can kill the server often. cgroup v1 is allowed where the machine has no v2.
+# can kill the server often. Images are pulled beside one another, so that a registry which
+# a test lets hang holds up nobody else. cgroup v1 is allowed where the machine has no v2.
 kubelet_config() {
   put "$RUN/kubelet.yaml" <<-END
 	apiVersion: kubelet.config.k8s.io/v1beta1
@@ -86,6 +87,7 @@ kubelet_config() {
 	imageGCHighThresholdPercent: 99
 	imageGCLowThresholdPercent: 98
 	syncFrequency: 10s
+	serializeImagePulls: false
 	crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 	END
 }

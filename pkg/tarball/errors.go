@@ -64,7 +64,7 @@ func (e *LimitError) Error() string {
 	var s string
 	switch e.Limit {
 	case LimitCompressedBytes:
-		s = fmt.Sprintf("the archive is larger than %d bytes", e.Max)
+		s = fmt.Sprintf("the archive is larger than %d bytes compressed", e.Max)
 	case LimitBytes:
 		s = fmt.Sprintf("the archive is larger than %d bytes uncompressed", e.Max)
 	case LimitFiles:

@@ -26,7 +26,7 @@ const burntAtOnce = 3
 // unpack goes on with the attempt that is running, or begins one when it is time.
 func (w *work) unpack(ctx context.Context) (time.Duration, error) {
 	u := w.bundle.Status.Unpack
-	if open(u) && u.Generation == w.bundle.Generation && !w.retryAsked() && !w.handedOver() {
+	if open(u) && u.Generation == w.bundle.Generation && !w.retryAsked() && !w.handedOver() && !w.outdated(u) {
 		return w.proceed(ctx)
 	}
 	failures, next := int32(0), w.task()
@@ -57,6 +57,12 @@ func (w *work) unpack(ctx context.Context) (time.Duration, error) {
 func (w *work) sameTask(u *v1alpha1.UnpackStatus, next task) bool {
 	return u != nil && u.EndTime != nil && u.Generation == w.bundle.Generation && !w.retryAsked() &&
 		u.ClassUID == w.class.UID && u.ClassGeneration == w.class.Generation && u.Refresh == next.refresh && !next.asked
+}
+
+// outdated tells whether a running attempt waits for something that the class, which has changed since, may have
+// mended: a pod does not get another node selector or another mode any more.
+func (w *work) outdated(u *v1alpha1.UnpackStatus) bool {
+	return u.Reason != "" && (u.ClassUID != w.class.UID || u.ClassGeneration != w.class.Generation)
 }
 
 func (w *work) stalled() bool {
@@ -166,6 +172,15 @@ func (w *work) overdue(ctx context.Context) (time.Duration, error) {
 	late := fmt.Sprintf("not done within the %s that the class allows", pod.Timeout(w.class))
 	if u.Reason != "" {
 		return w.fail(ctx, verdict{reason: u.Reason, message: u.Message + " (" + late + ")"})
+	}
+	if u.PodUID != "" {
+		p, err := w.currentPod(ctx, u)
+		if err != nil {
+			return 0, err
+		}
+		if p != nil {
+			late += ": " + pod.Stage(p)
+		}
 	}
 	return w.fail(ctx, verdict{reason: pod.ReasonDeadlineExceeded, message: late})
 }

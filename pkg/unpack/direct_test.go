@@ -103,8 +103,11 @@ func TestDirectFailures(t *testing.T) {
 	}{
 		"not found":   {resolve: image.ErrNotFound, reason: pod.ReasonImageNotFound},
 		"unreachable": {resolve: image.ErrUnreachable, reason: pod.ReasonRegistryUnreachable},
-		"no platform": {pack: image.ErrPlatform, reason: pod.ReasonPlatformNotSupported},
 		"no access":   {resolve: image.ErrAccess, reason: contract.ReasonInvalidConfiguration},
+		"rate limit":  {resolve: image.ErrTooManyRequests, reason: pod.ReasonRateLimited},
+		"not trusted": {resolve: image.ErrNotTrusted, reason: pod.ReasonRegistryNotTrusted},
+		"platform":    {resolve: image.ErrPlatform, reason: pod.ReasonPlatformNotSupported},
+		"artifact":    {resolve: image.ErrNoImage, reason: pod.ReasonArtifactNotSupported, final: true},
 		"invalid":     {resolve: image.ErrInvalidReference, reason: pod.ReasonInvalidImageReference, final: true},
 		"other":       {resolve: errors.New("odd"), reason: pod.ReasonImagePullFailed},
 		"entry":       {pack: &tarball.EntryError{Entry: "dev/null", Reason: "is a device"}, reason: contract.ReasonContentRefused, final: true},

@@ -42,17 +42,21 @@ func (t *term) observe(before, now *v1alpha1.Bundle) {
 	if open(old) && (u == nil || u.Nonce != old.Nonce) {
 		t.finished(now, old, resultCancelled, "Superseded", time.Now())
 	}
+	told := false
 	if !open(u) && u != nil && (old == nil || old.Nonce != u.Nonce || open(old)) && u.EndTime != nil {
-		t.ended(old, now)
+		told = t.ended(old, now)
 	}
 	t.refreshEvent(before, now)
-	if before.Status.Phase != now.Status.Phase && now.Status.Phase != "" {
+	switch {
+	case before.Status.Phase != now.Status.Phase && now.Status.Phase != "":
 		t.phaseEvent(now)
+	case !told:
+		t.reasonEvent(before, now)
 	}
 }
 
-// ended tells of an attempt whose end has just been written.
-func (t *term) ended(old *v1alpha1.UnpackStatus, b *v1alpha1.Bundle) {
+// ended tells of an attempt whose end has just been written, and whether it did so in an event.
+func (t *term) ended(old *v1alpha1.UnpackStatus, b *v1alpha1.Bundle) bool {
 	u := b.Status.Unpack
 	failedBefore := int32(0)
 	if old != nil && old.Generation == u.Generation {
@@ -63,11 +67,13 @@ func (t *term) ended(old *v1alpha1.UnpackStatus, b *v1alpha1.Bundle) {
 	case u.Failures > failedBefore || u.Failures > 0 && (old == nil || old.Nonce != u.Nonce):
 		t.finished(b, u, resultFailed, u.Reason, u.EndTime.Time)
 		t.event(b, corev1.EventTypeWarning, u.Reason, fmt.Sprintf("attempt %d failed: %s", u.Attempt, u.Message))
+		return true
 	case u.Reason == "" && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionUnpacked):
 		t.finished(b, u, resultSucceeded, "", time.Now())
 	default:
 		t.finished(b, u, resultCancelled, u.Reason, u.EndTime.Time)
 	}
+	return false
 }
 
 // refreshEvent tells of looks that have failed, and of what a refresh has brought: neither changes the phase.
@@ -87,8 +93,10 @@ func (t *term) refreshEvent(before, b *v1alpha1.Bundle) {
 	t.event(b, corev1.EventTypeWarning, c.Reason, "refresh failed: "+c.Message)
 }
 
+// phaseEvent tells of a new phase, in the words of the condition Ready: unlike Unpacked it speaks of
+// content that was lost, too.
 func (t *term) phaseEvent(b *v1alpha1.Bundle) {
-	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionUnpacked)
+	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	if c == nil {
 		return
 	}
@@ -102,6 +110,24 @@ func (t *term) phaseEvent(b *v1alpha1.Bundle) {
 		}
 	}
 	t.event(b, kind, c.Reason, fmt.Sprintf("%s: %s", b.Status.Phase, note))
+}
+
+// reasonEvent tells of a new reason within a phase: what a bundle waits for, or that the pod of an attempt
+// does not get on. That an attempt begins is no news.
+func (t *term) reasonEvent(before, now *v1alpha1.Bundle) {
+	c := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionUnpacked)
+	old := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionUnpacked)
+	if c == nil || old != nil && old.Reason == c.Reason {
+		return
+	}
+	kind := corev1.EventTypeWarning
+	switch c.Reason {
+	case v1alpha1.ReasonPending, v1alpha1.ReasonUnpacking, v1alpha1.ReasonUnpacked:
+		return
+	case v1alpha1.ReasonSuspended, v1alpha1.ReasonWaitingForUpload, v1alpha1.ReasonWaitingForProvisioner:
+		kind = corev1.EventTypeNormal
+	}
+	t.event(now, kind, c.Reason, fmt.Sprintf("%s: %s", now.Status.Phase, c.Message))
 }
 
 // event records an event. The note is an argument, since it may hold percent signs.

@@ -97,6 +97,9 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 		return w.putOff(ctx, ReasonPodCreationFailed, err)
 	}
 	failpoint.Hit("unpack/after-pod-create")
+	if w.bundle.Status.Unpack.Mode == v1alpha1.UnpackModeImageVolume && !pod.HasImage(p) {
+		return w.fail(ctx, verdict{reason: pod.ReasonImageVolumeUnsupported, message: "the cluster does not know image volumes and dropped that of the pod"})
+	}
 	return w.recordPod(ctx, p)
 }
 
@@ -173,7 +176,7 @@ func (w *work) judge(ctx context.Context, p *corev1.Pod) (time.Duration, error) 
 func (w *work) failing(ctx context.Context, p *corev1.Pod, o pod.Outcome) (time.Duration, error) {
 	nonce := w.bundle.Status.Unpack.Nonce
 	left := w.Backoff.ImageGrace - w.now.Sub(w.notes.failing(nonce, w.now))
-	if left > 0 {
+	if left > 0 && !pod.Final(o.Reason) {
 		return left, w.say(ctx, o.Reason, o.Message)
 	}
 	return w.fail(ctx, w.withHint(ctx, p, verdict{reason: o.Reason, message: o.Message}))
@@ -200,7 +203,11 @@ func (w *work) quiet(ctx context.Context, p *corev1.Pod) (time.Duration, error) 
 	if hint == "" {
 		return quietAfter, nil
 	}
-	return quietAfter, w.say(ctx, pod.ReasonContainerFailed, "the node does not start the pod: "+hint)
+	o := pod.JudgeEvent(hint)
+	if o.State == pod.Failed {
+		return w.fail(ctx, verdict{reason: o.Reason, message: o.Message})
+	}
+	return quietAfter, w.say(ctx, o.Reason, o.Message)
 }
 
 // warning returns the latest warning among the events of a pod, of one reason or of any.

@@ -5,6 +5,8 @@ package unpack
 
 import (
 	"errors"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -70,6 +73,46 @@ func TestQuietPodIsAskedForItsEvents(t *testing.T) {
 	})
 }
 
+func TestSandboxWithoutMemoryFailsTheAttempt(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		w.podSays(waiting("ContainerCreating", ""))
+		if err := w.kube.Tracker().Add(&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "team-a", Name: "e"},
+			InvolvedObject: corev1.ObjectReference{UID: w.onlyPod().UID}, Type: corev1.EventTypeWarning, Reason: "FailedCreatePodSandBox",
+			Message: "Failed to create pod sandbox: unable to start container process: container init was OOM-killed (memory limit too low?)",
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(16 * time.Second)
+		w.expect(metav1.ConditionUnknown, pod.ReasonOutOfMemory, "attempt 1 failed", "unpack.podTemplate.resources")
+	})
+}
+
+// TestClassMendsAnAttemptThatWaits changes the class while its pod waits, which the pod hears nothing of.
+func TestClassMendsAnAttemptThatWaits(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		before := w.onlyPod().Name
+		c := changedClass(func(c *v1alpha1.ProvisionerClass) {
+			c.Generation = 1
+			c.Unpack.PodTemplate = &v1alpha1.UnpackPodTemplate{NodeSelector: map[string]string{"disk": "ssd"}}
+		})
+		if _, err := w.bundles.RukpakV1alpha1().ProvisionerClasses().Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(0)
+		if now := w.onlyPod().Name; now != before {
+			t.Errorf("nothing is known to be wrong, and pod %s was given up for %s", before, now)
+		}
+		w.podSays(corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes"}}})
+		p := w.onlyPod()
+		if u := w.bundle().Status.Unpack; p.Name == before || u.Attempt != 2 || u.Failures != 0 || p.Spec.NodeSelector["disk"] != "ssd" {
+			t.Errorf("pod %s with %v, attempt %+v", p.Name, p.Spec.NodeSelector, u)
+		}
+	})
+}
+
 func TestRefusedPods(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, test := range map[string]struct {
@@ -78,9 +121,13 @@ func TestRefusedPods(t *testing.T) {
 	}{
 		"quota":           {apierrors.NewForbidden(pods, "p", errors.New("exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1")), ReasonQuotaExceeded},
 		"service account": {apierrors.NewForbidden(pods, "p", errors.New(`error looking up service account team-a/x: serviceaccount "x" not found`)), ReasonServiceAccountMissing},
-		"pod security":    {apierrors.NewForbidden(pods, "p", errors.New(`violates PodSecurity "restricted:latest"`)), ReasonPodRefused},
-		"invalid":         {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), ReasonPodRefused},
-		"no volumes":      {apierrors.NewBadRequest("spec.volumes"), ReasonPodRefused},
+		"pod security":    {apierrors.NewForbidden(pods, "p", errors.New(`violates PodSecurity "restricted:latest"`)), ReasonPodSecurityViolated},
+		"policy":          {policyError("failed expression: object.spec.volumes.all(v, !has(v.image))"), ReasonPodRefused},
+		"image volumes off": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", field.ErrorList{
+			field.Required(field.NewPath("spec", "volumes").Index(1), "must specify a volume type"),
+		}), pod.ReasonImageVolumeUnsupported},
+		"invalid":    {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), ReasonPodRefused},
+		"no volumes": {apierrors.NewBadRequest("spec.volumes"), ReasonPodRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, started(testClass(), testBundle()), func(w *world) {
@@ -93,6 +140,79 @@ func TestRefusedPods(t *testing.T) {
 			})
 		})
 	}
+}
+
+// policyError is how the API server tells of a policy that refuses an object: without fields.
+func policyError(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+		Message: `pods "p" is forbidden: ValidatingAdmissionPolicy 'v' with binding 'b' denied request: ` + message,
+		Details: &metav1.StatusDetails{Name: "p", Kind: "pods", Causes: []metav1.StatusCause{{Message: message}}},
+	}}
+}
+
+// TestClusterThatDropsTheImage has a cluster that does not know image volumes: what is left of the
+// volume is an empty folder.
+func TestClusterThatDropsTheImage(t *testing.T) {
+	inWorld(t, started(changedClass(func(c *v1alpha1.ProvisionerClass) { c.Unpack.Mode = v1alpha1.UnpackModeImageVolume }), testBundle()), func(w *world) {
+		w.beforeCreate = func(p *corev1.Pod) {
+			for i := range p.Spec.Volumes {
+				if v := &p.Spec.Volumes[i]; v.Image != nil {
+					v.VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+				}
+			}
+		}
+		w.start()
+		w.expect(metav1.ConditionUnknown, pod.ReasonImageVolumeUnsupported, "attempt 1 failed", "dropped")
+		if len(w.pods()) != 0 {
+			t.Error("the pod is left")
+		}
+	})
+}
+
+// events returns what was recorded about the bundle: type, reason and note.
+func (w *world) events() []string {
+	w.t.Helper()
+	list, err := w.kube.EventsV1().Events("").List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var told []string
+	for _, e := range list.Items {
+		told = append(told, e.Type+" "+e.Reason+" "+e.Note)
+	}
+	return told
+}
+
+func TestEventsTellOfEachChangeOnce(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		w.pass(time.Second)
+		w.podSays(corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes: 1 Insufficient cpu"}}})
+		w.pass(time.Second) // an event is named after its time
+		w.podSays(waiting("ErrImagePull", "a: not found"))
+		w.pass(21 * time.Second)
+		want := []string{
+			"Normal Unpacking Unpacking: attempt 1 is running",
+			"Warning Unschedulable Unpacking: attempt 1 waits: no node takes the pod: 0/1 nodes: 1 Insufficient cpu",
+			"Warning ImageNotFound Unpacking: attempt 1 waits: the registry has no such image: a: not found",
+			"Warning ImageNotFound attempt 1 failed: the registry has no such image: a: not found",
+		}
+		told := w.events()
+		for _, event := range want {
+			if !slices.Contains(told, event) {
+				t.Errorf("no event %q among %q", event, told)
+			}
+		}
+		if len(told) != len(want) {
+			t.Errorf("%d events: %q", len(told), told)
+		}
+		w.stop()
+		w.start()
+		if again := w.events(); len(again) != len(told) {
+			t.Errorf("a restart tells again: %q", again)
+		}
+	})
 }
 
 func TestUnavailableClusterBurnsNoAttempt(t *testing.T) {

@@ -4,9 +4,12 @@
 package unpack
 
 import (
+	"errors"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/unpack/pod"
@@ -26,11 +29,13 @@ func refusal(err error, mode v1alpha1.UnpackMode) (reason string, ok bool) {
 			return ReasonQuotaExceeded, true
 		case strings.Contains(message, "error looking up service account"), strings.Contains(message, "serviceaccount") && strings.Contains(message, "not found"):
 			return ReasonServiceAccountMissing, true
+		case strings.Contains(message, "violates PodSecurity"):
+			return ReasonPodSecurityViolated, true
 		}
 		return ReasonPodRefused, true
 	case apierrors.IsInvalid(err):
-		// A cluster without image volumes drops the field, and finds an empty volume.
-		if mode == v1alpha1.UnpackModeImageVolume && strings.Contains(message, "spec.volumes") {
+		// A cluster that has switched image volumes off drops the field, and finds a volume of nothing.
+		if mode == v1alpha1.UnpackModeImageVolume && aboutVolumes(err) {
 			return pod.ReasonImageVolumeUnsupported, true
 		}
 		return ReasonPodRefused, true
@@ -38,4 +43,16 @@ func refusal(err error, mode v1alpha1.UnpackMode) (reason string, ok bool) {
 		return ReasonPodRefused, true
 	}
 	return "", false
+}
+
+// aboutVolumes tells whether the API finds fault with a volume. It goes by the fields that are named, since
+// the message of a policy may say anything.
+func aboutVolumes(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || status.ErrStatus.Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.ErrStatus.Details.Causes, func(c metav1.StatusCause) bool {
+		return strings.HasPrefix(c.Field, "spec.volumes[")
+	})
 }

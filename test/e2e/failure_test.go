@@ -9,16 +9,13 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/unpack"
 	"rukpak.io/apiserver/pkg/unpack/contract"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 )
@@ -100,6 +97,7 @@ func (s *scope) warned(name, reason string) {
 	})
 }
 
+// TestImageDoesNotExist is one failure to its end, and back. That each cause is told is for TestReasons.
 func TestImageDoesNotExist(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -114,73 +112,6 @@ func TestImageDoesNotExist(t *testing.T) {
 		t.Errorf("lastHandledRetry is %q", b.Status.LastHandledRetry)
 	}
 	s.holds(b, tree)
-}
-
-func TestRegistryIsDown(t *testing.T) {
-	t.Parallel()
-	s := begin(t)
-	address := s.closedAddress()
-	tree := small(s.ns)
-	image := s.image(tree.archive(), v1.Config{})
-	s.bundle("app", s.class("patient", v1alpha1.ProvisionerPlain, nil), s.reference(address, "v1"))
-	s.says("app", metav1.ConditionUnknown, pod.ReasonRegistryUnreachable, address, "connection refused")
-	s.serveRegistry(address)
-	s.pushImage(address, "v1", image)
-	s.holds(s.unpacked("app"), tree) // by itself: the attempts go on
-}
-
-func TestNoNodeTakesThePod(t *testing.T) {
-	t.Parallel()
-	s := begin(t)
-	tree := small(s.ns)
-	digest, _ := s.push("v1", tree)
-	class, open := s.door("door")
-	s.bundle("app", class, digest)
-	s.says("app", metav1.ConditionUnknown, pod.ReasonUnschedulable, "no node takes the pod", "node affinity/selector")
-	open(true)
-	b := s.unpacked("app")
-	if b.Status.Unpack.Attempt != 1 {
-		t.Errorf("it took %d attempts", b.Status.Unpack.Attempt)
-	}
-	s.holds(b, tree)
-}
-
-func TestQuotaIsExceeded(t *testing.T) {
-	t.Parallel()
-	s := begin(t)
-	tree := small(s.ns)
-	digest, _ := s.push("v1", tree)
-	_, err := s.kube.CoreV1().ResourceQuotas(s.ns).Create(s.ctx, &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "none"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
-	}, metav1.CreateOptions{})
-	s.must(err)
-	s.eventually("the quota holds", func() error {
-		q, err := s.kube.CoreV1().ResourceQuotas(s.ns).Get(s.ctx, "none", metav1.GetOptions{})
-		if err == nil && len(q.Status.Hard) == 0 {
-			return fmt.Errorf("it has not been counted")
-		}
-		return err
-	})
-	s.bundle("app", s.impatient("fast", nil), digest)
-	s.failing("app", unpack.ReasonQuotaExceeded, "exceeded quota: none", "pods=0")
-	s.must(s.kube.CoreV1().ResourceQuotas(s.ns).Delete(s.ctx, "none", metav1.DeleteOptions{}))
-	s.askRetry("app", "1")
-	s.holds(s.unpacked("app"), tree)
-}
-
-func TestServiceAccountIsMissing(t *testing.T) {
-	t.Parallel()
-	s := begin(t)
-	tree := small(s.ns)
-	digest, _ := s.push("v1", tree)
-	s.bundle("app", s.class("patient", v1alpha1.ProvisionerPlain, nil), digest, func(b *v1alpha1.Bundle) {
-		b.Spec.ServiceAccountName = "later"
-	})
-	s.says("app", metav1.ConditionUnknown, unpack.ReasonServiceAccountMissing, "later")
-	_, err := s.kube.CoreV1().ServiceAccounts(s.ns).Create(s.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "later"}}, metav1.CreateOptions{})
-	s.must(err)
-	s.holds(s.unpacked("app"), tree)
 }
 
 // stalled waits until nothing is tried any more, for a reason that is said in words.
@@ -210,30 +141,6 @@ func TestContentIsRefused(t *testing.T) {
 	s.stalled("empty", contract.ReasonContentRefused, "no Kubernetes manifest", "manifests/")
 	s.update("bad", func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Reference = good })
 	s.holds(s.unpacked("bad"), tree)
-}
-
-func TestContentIsTooLarge(t *testing.T) {
-	t.Parallel()
-	s := begin(t)
-	tree := generated(2, 20, 10<<10)
-	digest, _ := s.push("v1", tree)
-	for _, c := range []struct {
-		name, word string
-		limits     v1alpha1.ContentLimits
-	}{
-		{"bytes", "bytes", v1alpha1.ContentLimits{Bytes: ptr.To(resource.MustParse("100Ki"))}},
-		{"compressed", "bytes", v1alpha1.ContentLimits{CompressedBytes: ptr.To(resource.MustParse("10Ki"))}},
-		{"files", "files", v1alpha1.ContentLimits{Files: ptr.To[int64](19)}},
-	} {
-		class := s.class(c.name, v1alpha1.ProvisionerPlain, func(class *v1alpha1.ProvisionerClass) { class.Limits = &c.limits })
-		s.bundle(c.name, class, digest)
-		t.Run(c.name, func(t *testing.T) {
-			s := s.in(t)
-			s.stalled(c.name, contract.ReasonLimitExceeded, c.word)
-			s.updateClass(class, func(class *v1alpha1.ProvisionerClass) { class.Limits = nil })
-			s.holds(s.unpacked(c.name), tree)
-		})
-	}
 }
 
 func TestClassIsMissing(t *testing.T) {

@@ -89,7 +89,7 @@ func TestPlatform(t *testing.T) {
 		{name: "variant", class: class, reference: index, platform: "linux/" + own + "/v9", status: metav1.ConditionFalse, reason: unpack.ReasonPlatformNotAllowed, words: []string{"variant", "digest"}},
 		// An image that is named by its own digest is what it is, whatever it runs on.
 		{name: "others-by-digest", class: class, reference: images[other], which: other},
-		{name: "not-in-the-index", class: "raw", reference: othersAlone, status: metav1.ConditionUnknown, reason: reasonNotInTheIndex, words: []string{"no match for platform"}},
+		{name: "not-in-the-index", class: "raw", reference: othersAlone, status: metav1.ConditionUnknown, reason: pod.ReasonPlatformNotSupported, words: []string{"no match for platform"}},
 	} {
 		s.bundle(c.name, c.class, c.reference, withPlatform(c.platform))
 		t.Run(c.name, func(t *testing.T) {
@@ -174,6 +174,3 @@ func TestLongestNames(t *testing.T) {
 	s.must(s.api().Delete(s.ctx, names[0], metav1.DeleteOptions{}))
 	s.holds(s.unpacked(names[1]), tree) // the other one is not touched
 }
-
-// reasonNotInTheIndex is what is said when the index has no image for the node's architecture.
-const reasonNotInTheIndex = pod.ReasonImageNotFound

@@ -28,16 +28,16 @@ func (s *scope) privateRegistry(options registrytest.Options) *registrytest.Regi
 	return registrytest.Serve(s.T, options)
 }
 
-// trust makes the node's container runtime trust a registry, as its administrator does.
-func (s *scope) trust(r *registrytest.Registry) {
+// trust makes the node's container runtime trust the authority of a registry, as its administrator does.
+func (s *scope) trust(host string, authority []byte) {
 	s.Helper()
-	folder := filepath.Join(filepath.Dir(os.Getenv("KUBECONFIG")), "containerd", "certs.d", r.Host)
+	folder := filepath.Join(filepath.Dir(os.Getenv("KUBECONFIG")), "containerd", "certs.d", host)
 	s.must(os.MkdirAll(folder, 0o755))
 	s.Cleanup(func() { s.must(os.RemoveAll(folder)) })
-	authority := filepath.Join(folder, "ca.crt")
-	s.must(os.WriteFile(authority, r.Authority, 0o644))
+	file := filepath.Join(folder, "ca.crt")
+	s.must(os.WriteFile(file, authority, 0o644))
 	s.must(os.WriteFile(filepath.Join(folder, "hosts.toml"), fmt.Appendf(nil, "server = %q\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n  ca = %q\n",
-		"https://"+r.Host, "https://"+r.Host, authority), 0o644))
+		"https://"+host, "https://"+host, file), 0o644))
 }
 
 // pullSecret makes a pull secret, or replaces what is in it.
@@ -74,7 +74,7 @@ func TestPrivateRegistry(t *testing.T) {
 	as := func(b *v1alpha1.Bundle) { b.Spec.ServiceAccountName = account.Name }
 	for way, options := range map[string]registrytest.Options{"basic": {}, "tokens": {Tokens: true}} {
 		r := s.privateRegistry(options)
-		s.trust(r)
+		s.trust(r.Host, r.Authority)
 		r.Allow("puller", "right")
 		tree := small(s.ns + way)
 		digest := r.Push(t, "team/app:v1", s.image(tree.archive(), v1.Config{}))
@@ -154,8 +154,8 @@ func TestRegistryIsNotTrusted(t *testing.T) {
 	digest := r.Push(t, "app:v1", s.image(tree.archive(), v1.Config{}))
 	s.pullSecret("right", r.Config("puller", "right"))
 	s.bundle("app", s.class("patient", v1alpha1.ProvisionerRaw, nil), digest, withSecrets("right"))
-	s.says("app", metav1.ConditionUnknown, reasonNotTrusted, r.Host, "certificate signed by unknown authority")
-	s.trust(r)
+	s.says("app", metav1.ConditionUnknown, pod.ReasonRegistryNotTrusted, r.Host, "certificate signed by unknown authority")
+	s.trust(r.Host, r.Authority)
 	s.holds(s.unpacked("app"), tree)
 }
 
@@ -185,7 +185,7 @@ func TestImageOfAnotherTenant(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
 	r := s.privateRegistry(registrytest.Options{Tokens: true})
-	s.trust(r)
+	s.trust(r.Host, r.Authority)
 	r.Allow("owner-of-image", "right")
 	tree := small(s.ns)
 	digest := r.Push(t, "tenant/app:v1", s.image(tree.archive(), v1.Config{}))
@@ -225,6 +225,3 @@ func TestImageOfAnotherTenant(t *testing.T) {
 		}
 	}
 }
-
-// reasonNotTrusted is what is said of a registry whose certificate the node does not trust.
-const reasonNotTrusted = pod.ReasonRegistryUnreachable

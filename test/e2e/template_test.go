@@ -29,7 +29,7 @@ func TestPodTemplate(t *testing.T) {
 	s := begin(t)
 	priority := s.clusterObjects()
 	r := s.privateRegistry(registrytest.Options{})
-	s.trust(r)
+	s.trust(r.Host, r.Authority)
 	r.Allow("class", "right")
 	s.pullSecret("of-class", r.Config("class", "right"))
 	private := func(h *tar.Header) { h.Uid, h.Gid, h.Mode = 4321, 4321, 0o400 }

@@ -135,9 +135,9 @@ func TestAuthorityIsWanted(t *testing.T) {
 		content []byte
 		want    error
 	}{
-		{"of another", other.Authority, ErrUnreachable},
+		{"of another", other.Authority, ErrNotTrusted},
 		{"of this one and another", append(append([]byte(nil), other.Authority...), r.Authority...), nil},
-		{"of another again", other.Authority, ErrUnreachable},
+		{"of another again", other.Authority, ErrNotTrusted},
 		{"of none", []byte("nothing"), ErrAccess},
 		{"of this one", r.Authority, nil},
 	} {

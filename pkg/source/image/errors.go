@@ -29,6 +29,9 @@ var (
 	// ErrUnreachable says that the registry cannot be reached, breaks off, or
 	// answers with an error of its own.
 	ErrUnreachable = errors.New("registry unreachable")
+	// ErrNotTrusted says that the registry's certificate is none that this host trusts,
+	// or that it speaks no TLS.
+	ErrNotTrusted = errors.New("registry not trusted")
 	// ErrInvalidImage says that what the registry sent is not what its digest
 	// says, is broken, or is of a kind that this package does not know.
 	ErrInvalidImage = errors.New("invalid image")
@@ -37,6 +40,8 @@ var (
 	ErrPlatform = fmt.Errorf("%w: not for this platform", ErrInvalidImage)
 	// ErrAccess says that a file of an Access cannot be used.
 	ErrAccess = errors.New("configuration of registries")
+	// ErrNoImage is the ErrInvalidImage of an artifact that is no image of files.
+	ErrNoImage = fmt.Errorf("%w: another kind of artifact", ErrInvalidImage)
 )
 
 var (
@@ -68,10 +73,6 @@ func classify(err error) error {
 		return invalid("the registry's answer is too large: %w", err)
 	}
 	kind := ErrUnreachable
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		// On loopback plain HTTP has been tried after that, and what was answered to it says nothing.
-		return fmt.Errorf("%w: %w", kind, err)
-	}
 	if answer, ok := errors.AsType[*transport.Error](err); ok {
 		switch answer.StatusCode {
 		case http.StatusUnauthorized, http.StatusForbidden:
@@ -84,6 +85,10 @@ func classify(err error) error {
 			// Registries refuse names so that their own rules do not allow.
 			kind = ErrInvalidReference
 		}
+	}
+	// On loopback plain HTTP has been tried after that, and what was answered to it says nothing.
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
+		kind = ErrNotTrusted
 	}
 	return fmt.Errorf("%w: %w", kind, err)
 }

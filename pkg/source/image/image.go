@@ -59,7 +59,7 @@ func NewWithAccess(access Access) *Puller {
 // holds a digest is answered without asking the registry.
 //
 // Its errors are ErrInvalidReference, ErrNotFound, ErrUnauthorized,
-// ErrTooManyRequests, ErrUnreachable, ErrInvalidImage and ErrAccess, or that of ctx.
+// ErrTooManyRequests, ErrUnreachable, ErrNotTrusted, ErrInvalidImage and ErrAccess, or that of ctx.
 func (p *Puller) Resolve(ctx context.Context, reference string) (string, error) {
 	ref, err := name.ParseReference(reference, name.WeakValidation)
 	if err != nil {

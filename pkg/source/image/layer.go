@@ -106,7 +106,7 @@ func arrange(manifest *v1.Manifest, bounds bounds, spool io.ReaderAt) (all, fetc
 	for _, d := range manifest.Layers {
 		switch {
 		case !d.MediaType.IsLayer():
-			return nil, nil, invalid("layer %s has the media type %q, which is no layer of an image", d.Digest, d.MediaType)
+			return nil, nil, fmt.Errorf("%w: layer %s has the media type %q, which is no layer of an image", ErrNoImage, d.Digest, d.MediaType)
 		case d.Digest.Algorithm != "sha256":
 			return nil, nil, invalid("layer %s has a digest that is not SHA-256", d.Digest)
 		case d.Size < 0:

@@ -49,7 +49,7 @@ func choose(manifests []v1.Descriptor, want platform.Platform) (v1.Hash, error) 
 		return candidates[0].Digest, nil
 	}
 	if len(others) == 0 {
-		return v1.Hash{}, invalid("the index holds no image")
+		return v1.Hash{}, fmt.Errorf("%w: the index holds no image", ErrNoImage)
 	}
 	return v1.Hash{}, fmt.Errorf("%w: the index holds none for %s, only for %s", ErrPlatform, want, strings.Join(others, ", "))
 }

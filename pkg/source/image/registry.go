@@ -159,7 +159,7 @@ func (s *session) image(ctx context.Context, digest v1.Hash, want platform.Platf
 				return nil, err
 			}
 		default:
-			return nil, invalid("manifest %s has the unknown media type %q", digest, mediaType)
+			return nil, fmt.Errorf("%w: manifest %s has the unknown media type %q", ErrNoImage, digest, mediaType)
 		}
 	}
 	return nil, invalid("more than %d indexes inside each other", maxNesting)

@@ -100,6 +100,9 @@ func TestErrorsAreToldApart(t *testing.T) {
 			})
 		})
 	}
+	unknown := httptest.NewTLSServer(http.NotFoundHandler())
+	defer unknown.Close()
+	secret := strings.TrimPrefix(unknown.URL, "https://")
 	dead := httptest.NewServer(http.NotFoundHandler())
 	gone := strings.TrimPrefix(dead.URL, "http://")
 	dead.Close()
@@ -116,6 +119,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 		{"429", answer(http.StatusTooManyRequests) + "/app:v1", ErrTooManyRequests},
 		{"503", answer(http.StatusServiceUnavailable) + "/app" + digest, ErrUnreachable},
 		{"nobody listens", gone + "/app:v1", ErrUnreachable},
+		{"unknown authority", secret + "/app:v1", ErrNotTrusted},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := New()
@@ -123,7 +127,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 			if err == nil {
 				_, err = p.Pack(t.Context(), resolved, platform.Platform{}, "", discard{}, tarball.Limits{}, t.TempDir())
 			}
-			for _, kind := range []error{ErrInvalidReference, ErrNotFound, ErrUnauthorized, ErrTooManyRequests, ErrUnreachable, ErrInvalidImage} {
+			for _, kind := range []error{ErrInvalidReference, ErrNotFound, ErrUnauthorized, ErrTooManyRequests, ErrUnreachable, ErrNotTrusted, ErrInvalidImage} {
 				if errors.Is(err, kind) != (kind == test.want) {
 					t.Errorf("got %v, want %q alone", err, test.want)
 				}
@@ -263,7 +267,7 @@ func TestPackTakesTheImageOfThePlatform(t *testing.T) {
 		{"this program's own", platform.Platform{}, []mutate.IndexAddendum{
 			add("other", &v1.Platform{OS: "linux", Architecture: "mips"}), add("right", &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
 		}, "right", nil},
-		{"empty", arm64, nil, "holds no image", ErrInvalidImage},
+		{"empty", arm64, nil, "holds no image", ErrNoImage},
 	}
 	p := New()
 	for i, test := range tests {
@@ -282,7 +286,7 @@ func TestPackTakesTheImageOfThePlatform(t *testing.T) {
 			if !strings.Contains(got, test.want) {
 				t.Errorf("got %s, want %q", got, test.want)
 			}
-			if err != nil && !errors.Is(err, test.err) {
+			if err != nil && (!errors.Is(err, test.err) || !errors.Is(err, ErrInvalidImage)) {
 				t.Errorf("got %v, want %v", err, test.err)
 			}
 		})
@@ -371,7 +375,7 @@ func TestLayersThatAreNone(t *testing.T) {
 	} {
 		resolved := push(t, host+"/none:"+name, imageOf(t, layer))
 		_, err := New().Pack(t.Context(), resolved, platform.Platform{}, "", discard{}, tarball.Limits{}, t.TempDir())
-		if !errors.Is(err, ErrInvalidImage) {
+		if !errors.Is(err, ErrInvalidImage) || errors.Is(err, ErrNoImage) != (name == "chart") {
 			t.Errorf("%s: got %v, want ErrInvalidImage", name, err)
 		}
 	}

@@ -75,7 +75,7 @@ const Program = "/rukpak-unpack"
 // TerminationLog is the file that holds the report when the program ends.
 const TerminationLog = "/dev/termination-log"
 
-// The reasons of a report.
+// The reasons of a report. They are those of package v1alpha1, which the program does without.
 const (
 	// ReasonContentRefused means that the content may not be what it is.
 	ReasonContentRefused = "ContentRefused"
@@ -83,7 +83,11 @@ const (
 	ReasonLimitExceeded = "LimitExceeded"
 	// ReasonContentUnreadable means that the files could not be read.
 	ReasonContentUnreadable = "ContentUnreadable"
-	// ReasonUploadFailed means that the server could not be reached, or did not take the content.
+	// ReasonImageEmpty means that there is not one file where the image's files should be.
+	ReasonImageEmpty = "ImageEmpty"
+	// ReasonServerUnreachable means that there is no connection to the server.
+	ReasonServerUnreachable = "ServerUnreachable"
+	// ReasonUploadFailed means that the server was reached and did not take the content.
 	ReasonUploadFailed = "UploadFailed"
 	// ReasonContentQuotaExceeded means that the bundles of the namespace have as much content as they may.
 	ReasonContentQuotaExceeded = "ContentQuotaExceeded"

@@ -229,9 +229,10 @@ func (b *builder) container(name, image string, policy corev1.PullPolicy, comman
 		Env:             fixedEnvironment(resources),
 		Resources:       resources,
 		SecurityContext: containerSecurity(),
-		// What the image writes to its log is no word of the program's.
+		// A program that dies without a report, as of a panic, has its last words in the log. Nothing of
+		// the bundle's image runs, so they are none of the image's.
 		TerminationMessagePath:   contract.TerminationLog,
-		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 }
 

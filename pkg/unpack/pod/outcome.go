@@ -75,17 +75,12 @@ func Judge(pod *corev1.Pod) Outcome {
 
 // judgePod reads what a node, or whoever disrupts a pod, says about it as a whole.
 func judgePod(pod *corev1.Pod) (Outcome, bool) {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			return failed(ReasonEvicted, "the pod was evicted", c.Message), true
-		}
+	if o, ok := judgeDisruption(pod); ok {
+		return o, true
 	}
 	if pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "" {
-		switch pod.Status.Reason {
-		case "DeadlineExceeded":
+		if pod.Status.Reason == "DeadlineExceeded" {
 			return failed(ReasonDeadlineExceeded, "the attempt took too long", lastReport(pod)), true
-		case "Evicted", "Preempting", "NodeShutdown", "Terminated", "NodeLost":
-			return failed(ReasonEvicted, "the node gave the pod up", pod.Status.Message), true
 		}
 		return failed(ReasonPodFailed, "the node refused the pod: "+pod.Status.Reason, pod.Status.Message), true
 	}
@@ -129,8 +124,8 @@ func judgeContainer(s *corev1.ContainerStatus) (Outcome, bool) {
 }
 
 func judgeTerminated(name string, t *corev1.ContainerStateTerminated) Outcome {
-	if t.Reason == "OOMKilled" {
-		return failed(ReasonOutOfMemory, fmt.Sprintf("container %s needs more memory than unpack.podTemplate.resources of the class allows", name), "")
+	if t.Reason == "OOMKilled" || noMemoryToStart(t.Message) {
+		return outOfMemory(name)
 	}
 	if r, err := contract.ParseReport(t.Message); err == nil && name == ContainerUnpack {
 		return Outcome{State: Failed, Reason: reported(r.Reason), Message: Words(r.Message, "")}
@@ -146,7 +141,8 @@ func judgeTerminated(name string, t *corev1.ContainerStateTerminated) Outcome {
 func reported(reason string) string {
 	switch reason {
 	case contract.ReasonContentRefused, contract.ReasonLimitExceeded, contract.ReasonContentUnreadable,
-		contract.ReasonUploadFailed, contract.ReasonContentQuotaExceeded, contract.ReasonInvalidConfiguration:
+		contract.ReasonImageEmpty, contract.ReasonServerUnreachable, contract.ReasonUploadFailed,
+		contract.ReasonContentQuotaExceeded, contract.ReasonInvalidConfiguration:
 		return reason
 	}
 	return ReasonContainerFailed
@@ -171,12 +167,10 @@ func judgeWaiting(name string, w *corev1.ContainerStateWaiting) (Outcome, bool) 
 		failing.Reason = ReasonImageNotFound
 		failing.Message = Words("pullPolicy is Never and the image is not on the node", w.Message)
 	case "CreateContainerError", "RunContainerError", "CreateContainerConfigError":
-		failing.Reason = ReasonContainerFailed
-		failing.Message = Words(fmt.Sprintf("container %s could not be started", name), w.Message)
-		if strings.Contains(w.Message, "ImageVolume") || strings.Contains(w.Message, "image volume") {
-			failing.Reason = ReasonImageVolumeUnsupported
-			failing.Message = Words("the node cannot mount the image as a volume", w.Message)
+		if noMemoryToStart(w.Message) {
+			return outOfMemory(name), true
 		}
+		failing.Reason, failing.Message = judgeStart(name, w.Message)
 	default:
 		failing.Reason = ReasonContainerFailed
 		failing.Message = Words(fmt.Sprintf("container %s waits: %s", name, w.Reason), w.Message)
@@ -202,6 +196,7 @@ var (
 	backOff   = regexp.MustCompile(`(?i)back-off [0-9hms.]+ `)
 	requestID = regexp.MustCompile(`(?i)(request ?id|trace ?id)[=: ]+"?[0-9a-z-]{8,}"?`)
 	rpcPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
+	runtimeID = regexp.MustCompile(`(sandbox|container) "[0-9a-f]{64}"`)
 	ports     = regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+|\]):(\d+)->`)
 )
 
@@ -210,6 +205,7 @@ var (
 func Words(what, detail string) string {
 	detail = backOff.ReplaceAllString(detail, "back-off ")
 	detail = requestID.ReplaceAllString(detail, "$1")
+	detail = runtimeID.ReplaceAllString(detail, "$1")
 	detail = rpcPrefix.ReplaceAllString(detail, "")
 	detail = ports.ReplaceAllString(detail, "$1->")
 	detail = strings.Join(strings.FieldsFunc(detail, func(r rune) bool {

@@ -36,6 +36,12 @@ func withInit(s corev1.PodStatus, name string, state corev1.ContainerState) core
 	return s
 }
 
+func disruption(reason, message string) corev1.PodStatus {
+	s := mainStatus(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+	s.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: message}}
+	return s
+}
+
 func TestJudge(t *testing.T) {
 	initializing := waits("PodInitializing", "")
 	sidecarAlive := ended(0, "Completed", "")
@@ -64,6 +70,15 @@ func TestJudge(t *testing.T) {
 		"deleted":         {status: mainStatus(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), deleted: true, want: Outcome{State: Failed, Reason: ReasonPodDeleted}},
 		"evicted by API":  {status: disrupted, deleted: true, want: Outcome{State: Failed, Reason: ReasonEvicted}, words: "evicting"},
 		"evicted by node": {status: withPhase(corev1.PodStatus{}, corev1.PodFailed, "Evicted", "The node was low on resource: memory."), want: Outcome{State: Failed, Reason: ReasonEvicted}, words: "low on resource"},
+		"preempted": {status: disruption("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod"), deleted: true,
+			want: Outcome{State: Failed, Reason: ReasonPreempted}, words: "higher priority pod"},
+		"preempted by node": {status: withPhase(disruption("TerminationByKubelet", ""), corev1.PodFailed, "Preempting", "Preempted in order to admit critical pod"),
+			want: Outcome{State: Failed, Reason: ReasonPreempted}, words: "admit critical pod"},
+		"tainted":         {status: disruption("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"), deleted: true, want: Outcome{State: Failed, Reason: ReasonNodeLost}, words: "NoExecute"},
+		"node is gone":    {status: withPhase(disruption("DeletionByPodGC", "PodGC: node no longer exists"), corev1.PodFailed, "", ""), want: Outcome{State: Failed, Reason: ReasonNodeLost}, words: "no longer exists"},
+		"node lost":       {status: withPhase(mainStatus(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), corev1.PodRunning, "NodeLost", "Node n which was running pod p is unresponsive"), want: Outcome{State: Failed, Reason: ReasonNodeLost}, words: "unresponsive"},
+		"short of disk":   {status: withPhase(disruption("TerminationByKubelet", "The node was low on resource: ephemeral-storage."), corev1.PodFailed, "Evicted", "x"), want: Outcome{State: Failed, Reason: ReasonEvicted}, words: "ephemeral-storage"},
+		"node shuts down": {status: withPhase(corev1.PodStatus{}, corev1.PodFailed, "Terminated", "Pod was terminated in response to imminent node shutdown."), want: Outcome{State: Failed, Reason: ReasonEvicted}, words: "shutdown"},
 		"node refuses":    {status: withPhase(corev1.PodStatus{}, corev1.PodFailed, "OutOfcpu", "Node didn't have enough resource: cpu"), want: Outcome{State: Failed, Reason: ReasonPodFailed}, words: "OutOfcpu"},
 		"deadline": {
 			status: withPhase(ended(137, "Error", `{"reason":"UploadFailed","message":"upload: connection refused"}`), corev1.PodFailed, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"),
@@ -81,13 +96,63 @@ func TestJudge(t *testing.T) {
 			status: waits("ErrImagePull", `failed to authorize: failed to fetch anonymous token: unexpected status from GET request to https://auth.example/token: 401 Unauthorized`),
 			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonImagePullUnauthorized},
 		},
+		"rate limited": {
+			status: waits("ErrImagePull", `failed to pull and unpack image "docker.io/library/a:b": failed to copy: httpReadSeeker: failed open: unexpected status from GET request to https://registry-1.docker.io/v2/library/a/manifests/sha256:0: 429 Too Many Requests toomanyrequests: You have reached your unauthenticated pull rate limit.`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonRateLimited}, words: "429",
+		},
+		"unknown authority": {
+			status: waits("ErrImagePull", `failed to do request: Head "https://r/v2/a/manifests/b": tls: failed to verify certificate: x509: certificate signed by unknown authority`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonRegistryNotTrusted}, words: "unknown authority",
+		},
+		"no TLS": {
+			status: waits("ErrImagePull", `failed to do request: Head "https://r/v2/a/manifests/b": http: server gave HTTP response to HTTPS client`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonRegistryNotTrusted}, words: "HTTP response",
+		},
+		"no handshake": {
+			status: waits("ErrImagePull", `failed to do request: Head "https://r/v2/a/manifests/b": net/http: TLS handshake timeout`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonRegistryUnreachable}, words: "handshake timeout",
+		},
+		"TLS broken": {
+			status: waits("ErrImagePull", `failed to do request: Head "https://r/v2/a/manifests/b": remote error: tls: internal error`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonRegistryUnreachable}, words: "internal error",
+		},
+		"other platform": {
+			status: waits("ErrImagePull", `failed to pull and unpack image "a:b": no match for platform in manifest sha256:0: not found`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonPlatformNotSupported}, words: "no match for platform",
+		},
+		"artifact": {
+			status: waits("ErrImagePull", `unsupported image-specific operation on artifact with type "application/vnd.oci.empty.v1+json"`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonArtifactNotSupported}, words: "on artifact",
+		},
 		"pull fails":               {status: waits("ErrImagePull", "no space left on device"), want: Outcome{State: Waiting, Failing: true, Reason: ReasonImagePullFailed}, words: "no space left"},
 		"too many pulls at a time": {status: waits("ImagePullBackOff", `Back-off pulling image "a": ErrImagePull: pull QPS exceeded`), want: Outcome{State: Waiting, Reason: ReasonImagePullThrottled}, words: "no more images for the moment"},
 		"invalid name":             {status: waits("InvalidImageName", "couldn't parse image name"), want: Outcome{State: Failed, Reason: ReasonInvalidImageReference}, words: "couldn't parse"},
 		"never pulled":             {status: waits("ErrImageNeverPull", `Container image "a" is not present with pull policy of Never`), want: Outcome{State: Waiting, Failing: true, Reason: ReasonImageNotFound}},
 		"volume not an image": {
 			status: waits("CreateContainerError", "failed to mount image volume: ImageVolumeMountFailed: failed to unpack image volume: mismatched image rootfs and manifest layers"),
-			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonImageVolumeUnsupported}, words: "mismatched image rootfs",
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonArtifactNotSupported}, words: "mismatched image rootfs",
+		},
+		// containerd 1.7, as kubernetes-sigs/kind#3745 has it.
+		"runtime without image volumes": {
+			status: waits("CreateContainerError", `failed to generate container "0a" spec: failed to apply OCI options: failed to mkdir "": mkdir : no such file or directory`),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonImageVolumeUnsupported}, words: "no image volumes",
+		},
+		// CRI-O before 1.31, as kubernetes/kubernetes#126734 has it.
+		"other runtime without image volumes": {
+			status: waits("CreateContainerError", "mount.HostPath is empty"),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonImageVolumeUnsupported}, words: "no image volumes",
+		},
+		"volume not mounted": {
+			status: waits("CreateContainerError", "ImageVolumeMountFailed: failed to unpack image volume: no space left on device"),
+			want:   Outcome{State: Waiting, Failing: true, Reason: ReasonContainerFailed}, words: "as a volume: ImageVolumeMountFailed",
+		},
+		"no memory to start": {
+			status: ended(128, "StartError", "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: container init was OOM-killed (memory limit too low?)"),
+			want:   Outcome{State: Failed, Reason: ReasonOutOfMemory}, words: "unpack.podTemplate.resources",
+		},
+		"no memory to start again": {
+			status: waits("RunContainerError", "unable to start container process: container init was OOM-killed (memory limit too low?)"),
+			want:   Outcome{State: Failed, Reason: ReasonOutOfMemory}, words: "unpack.podTemplate.resources",
 		},
 		"cannot be created": {status: waits("CreateContainerError", "context deadline exceeded"), want: Outcome{State: Waiting, Failing: true, Reason: ReasonContainerFailed}},
 		"out of memory":     {status: ended(137, "OOMKilled", ""), want: Outcome{State: Failed, Reason: ReasonOutOfMemory}, words: "resources"},
@@ -96,6 +161,8 @@ func TestJudge(t *testing.T) {
 			want:   Outcome{State: Failed, Reason: contract.ReasonContentRefused}, words: `entry "dev/null": is a device`,
 		},
 		"limit exceeded":       {status: ended(1, "Error", `{"reason":"LimitExceeded","message":"m"}`), want: Outcome{State: Failed, Reason: contract.ReasonLimitExceeded}, words: "m"},
+		"image empty":          {status: ended(1, "Error", `{"reason":"ImageEmpty","message":"m"}`), want: Outcome{State: Failed, Reason: contract.ReasonImageEmpty}, words: "m"},
+		"server away":          {status: ended(1, "Error", `{"reason":"ServerUnreachable","message":"m"}`), want: Outcome{State: Failed, Reason: contract.ReasonServerUnreachable}, words: "m"},
 		"invented reason":      {status: ended(1, "Error", `{"reason":"Fine","message":"m"}`), want: Outcome{State: Failed, Reason: ReasonContainerFailed}, words: "m"},
 		"no report":            {status: ended(2, "Error", "fatal error:\n\tout of\x00 cheese"), want: Outcome{State: Failed, Reason: ReasonContainerFailed}, words: "exit code 2: fatal error: out of cheese"},
 		"cannot be run":        {status: ended(128, "StartError", "exec format error"), want: Outcome{State: Failed, Reason: ReasonContainerFailed}, words: "exec format error"},
@@ -134,6 +201,10 @@ func TestMessagesStayTheSameWhileTheCauseDoes(t *testing.T) {
 		"times": {
 			waits("CreateContainerError", strings.ReplaceAll(crash, "%s", "back-off 10s")),
 			waits("CreateContainerError", strings.ReplaceAll(crash, "%s", "back-off 2m40s")),
+		},
+		"sandboxes": {
+			waits("CreateContainerError", `failed to start sandbox "`+strings.Repeat("0a", 32)+`": no CNI`),
+			waits("CreateContainerError", `failed to start sandbox "`+strings.Repeat("1b", 32)+`": no CNI`),
 		},
 		"ports": {
 			waits("ErrImagePull", "read tcp 10.0.0.1:41234->10.0.0.2:443: read: connection reset by peer"),

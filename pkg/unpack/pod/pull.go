@@ -14,18 +14,30 @@ var pullSigns = []struct {
 	reason, what string
 	signs        []string
 }{
+	{ReasonRateLimited, "the registry answers no more requests for now", []string{
+		"429 too many requests", "toomanyrequests", "too many requests", "rate limit",
+	}},
+	{ReasonPlatformNotSupported, "the registry does not have the image for the node's platform", []string{
+		"no match for platform", "no matching manifest for", "no image found in image index for architecture",
+		"no image found in manifest list for architecture", "does not match the specified platform",
+	}},
+	{ReasonArtifactNotSupported, "this is no image of files", artifactSigns},
+	{ReasonRegistryNotTrusted, "the node does not trust the registry", []string{
+		"x509:", "failed to verify certificate", "server gave http response to https client",
+		"first record does not look like a tls handshake",
+	}},
 	{ReasonImagePullUnauthorized, "the registry wants other credentials", []string{
 		"401 unauthorized", "403 forbidden", "unauthorized", "authentication required", "authorization failed",
 		"no basic auth credentials", "insufficient_scope", "access denied", "denied:", "failed to authorize",
 	}},
 	{ReasonRegistryUnreachable, "the registry does not answer as it should", []string{
 		"connection refused", "no such host", "i/o timeout", "connection reset", "network is unreachable",
-		"no route to host", "tls:", "x509:", "context deadline exceeded", "registry is unavailable",
-		"502 bad gateway", "503 service unavailable", "504 gateway", "500 internal server error",
-		"http: server gave http response", ": eof", "unexpected eof",
+		"no route to host", "tls:", "context deadline exceeded", "registry is unavailable",
+		"handshake timeout", "timeout awaiting", "client.timeout exceeded", "502 bad gateway", "503 service unavailable", "504 gateway", "500 internal server error",
+		": eof", "unexpected eof",
 	}},
 	{ReasonImageNotFound, "the registry has no such image", []string{
-		"not found", "manifest unknown", "name unknown", "name_unknown", "manifest_unknown", "does not exist", "no match for platform",
+		"not found", "manifest unknown", "name unknown", "name_unknown", "manifest_unknown", "does not exist",
 	}},
 }
 

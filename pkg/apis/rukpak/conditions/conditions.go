@@ -15,38 +15,21 @@ import (
 
 // Reasons of conditions that are no failures. The reasons of failures stand where they are found.
 const (
-	// ReasonPending means that no attempt has been made for this generation.
-	ReasonPending = "Pending"
-	// ReasonQueued means that the bundle waits for its turn to be unpacked.
-	ReasonQueued = "Queued"
-	// ReasonUnpacking means that an attempt is running.
-	ReasonUnpacking = "Unpacking"
-	// ReasonWaitingForUpload means that a client has yet to write the content.
-	ReasonWaitingForUpload = "WaitingForUpload"
-	// ReasonWaitingForProvisioner means that the controller of another provisioner has yet to act.
-	ReasonWaitingForProvisioner = "WaitingForProvisioner"
-	// ReasonClassMissing means that the ProvisionerClass does not exist, or that none is
-	// named and there is no default.
-	ReasonClassMissing = "ClassMissing"
-	// ReasonSuspended means that spec.suspend is set.
-	ReasonSuspended = "Suspended"
-	// ReasonUnpacked means that the content of the current generation is there.
-	ReasonUnpacked = "Unpacked"
-	// ReasonAvailable means that content is served.
-	ReasonAvailable = "Available"
-	// ReasonNoContent means that there is no content yet.
-	ReasonNoContent = "NoContent"
-	// ReasonContentLost means that the stored bytes are gone.
-	ReasonContentLost = "ContentLost"
-	// ReasonStorageFull means that new content waits for room in the content store.
-	ReasonStorageFull = "StorageFull"
-	// ReasonRoom means that there is room in the content store again.
-	ReasonRoom = "Room"
-	// ReasonRefreshed means that it is known what the reference of the source names, and that
-	// that is unpacked.
-	ReasonRefreshed = "Refreshed"
-	// ReasonProgressing means that nothing keeps attempts from being made.
-	ReasonProgressing = "Progressing"
+	ReasonPending               = v1alpha1.ReasonPending
+	ReasonQueued                = v1alpha1.ReasonQueued
+	ReasonUnpacking             = v1alpha1.ReasonUnpacking
+	ReasonWaitingForUpload      = v1alpha1.ReasonWaitingForUpload
+	ReasonWaitingForProvisioner = v1alpha1.ReasonWaitingForProvisioner
+	ReasonClassMissing          = v1alpha1.ReasonClassMissing
+	ReasonSuspended             = v1alpha1.ReasonSuspended
+	ReasonUnpacked              = v1alpha1.ReasonUnpacked
+	ReasonAvailable             = v1alpha1.ReasonAvailable
+	ReasonNoContent             = v1alpha1.ReasonNoContent
+	ReasonContentLost           = v1alpha1.ReasonContentLost
+	ReasonStorageFull           = v1alpha1.ReasonStorageFull
+	ReasonRoom                  = v1alpha1.ReasonRoom
+	ReasonRefreshed             = v1alpha1.ReasonRefreshed
+	ReasonProgressing           = v1alpha1.ReasonProgressing
 )
 
 // MessageStorageFull says what a full content store means. It names no numbers, so that it stays the same
