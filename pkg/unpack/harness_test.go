@@ -207,8 +207,9 @@ func (w *world) start() {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
-	w.cancel, w.done = cancel, make(chan error, 1)
-	go func() { w.done <- r.Run(ctx) }()
+	done := make(chan error, 1)
+	w.cancel, w.done = cancel, done
+	go func() { done <- r.Run(ctx) }()
 	// The wait for the first fill of the caches looks every tenth of a second.
 	w.pass(200 * time.Millisecond)
 }
