@@ -40,6 +40,9 @@ func (w *work) proceedPod(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if p == nil {
+		if v := w.notes.disruption(u.Nonce); v != nil {
+			return w.fail(ctx, *v)
+		}
 		return w.fail(ctx, verdict{reason: pod.ReasonPodDeleted, message: "the pod was deleted before it was done"})
 	}
 	return w.judge(ctx, p)
