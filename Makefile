@@ -55,6 +55,15 @@ $(BIN)/versitygw: hack/s3/go.mod hack/s3/go.sum
 	cd hack/s3 && go build -ldflags '-s -w' -o $@ github.com/versity/versitygw/cmd/versitygw
 	touch $@ # go leaves alone what it would write the same
 
+$(BIN)/helm: hack/helm/go.mod hack/helm/go.sum
+	mkdir -p $(BIN)
+	cd hack/helm && go build -ldflags '-s -w' -o $@ helm.sh/helm/v4/cmd/helm
+	touch $@ # as above
+
+.PHONY: chart
+chart: kube-binaries ## Write the templates of the Helm chart from the kustomizations anew
+	hack/update-chart.sh
+
 # What keeps content is tested once, with the points at which its tests kill it.
 .PHONY: unit
 unit: s3 ## Run the tests that need nothing but Go
@@ -63,7 +72,7 @@ unit: s3 ## Run the tests that need nothing but Go
 
 # Its packages wait more than they work, so one more than there may be processors runs at a time.
 .PHONY: integration
-integration: kube-binaries s3 ## Run the tests behind a real kube-apiserver (builds it: 15 minutes the first time)
+integration: kube-binaries s3 $(BIN)/helm ## Run the tests behind a real kube-apiserver (builds it: 15 minutes the first time)
 	$(call gotestsum,integration,-count=1 -p 3 -timeout=30m,./test/integration/...)
 
 .PHONY: e2e

@@ -24,6 +24,8 @@ type config struct {
 	root, path string
 	limits     tarball.Limits
 	timeout    time.Duration
+	// traceParent is sent along; the program has no other use for it.
+	traceParent string
 }
 
 // readConfig reads the environment. An error names the variable at fault.
@@ -37,7 +39,7 @@ func readConfig(getenv func(string) string) (config, error) {
 			return config{}, fmt.Errorf("%s is not set", name)
 		}
 	}
-	c.path = getenv(contract.EnvPath)
+	c.path, c.traceParent = getenv(contract.EnvPath), getenv(contract.EnvTraceParent)
 	if u, err := url.Parse(c.url); err != nil || u.Scheme != "https" || u.Host == "" {
 		return config{}, fmt.Errorf("%s: %q is no https URL", contract.EnvURL, c.url)
 	}

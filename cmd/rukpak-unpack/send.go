@@ -53,14 +53,18 @@ func send(ctx context.Context, client *http.Client, c config) *failure {
 	}
 	body, content := io.Pipe()
 	packed := make(chan error, 1)
+	// What is in there when the body ends is sent after it.
+	trailer := http.Header{contract.TrailerWalk: nil}
 	go func() {
-		_, err := tarball.Pack(ctx, content, c.root, c.path, c.limits)
+		began, out := time.Now(), &timedWriter{w: content}
+		_, err := tarball.Pack(ctx, out, c.root, c.path, c.limits)
+		trailer.Set(contract.TrailerWalk, (time.Since(began) - out.took).String())
 		// With an error the body breaks off, so that the server does not take a
 		// part for the whole.
 		content.CloseWithError(err)
 		packed <- err
 	}()
-	f := put(ctx, client, c.url, strings.TrimSpace(string(token)), body)
+	f := put(ctx, client, c, strings.TrimSpace(string(token)), body, trailer)
 	// Whatever the answer is, nobody reads the rest: what is still being packed
 	// ends with io.ErrClosedPipe.
 	body.Close()
@@ -79,8 +83,21 @@ func isRefusal(f *failure) bool {
 	return ok
 }
 
-func put(ctx context.Context, client *http.Client, url, token string, body io.Reader) *failure {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, body)
+// timedWriter measures the time that writing takes.
+type timedWriter struct {
+	w    io.Writer
+	took time.Duration
+}
+
+func (t *timedWriter) Write(p []byte) (int, error) {
+	began := time.Now()
+	n, err := t.w.Write(p)
+	t.took += time.Since(began)
+	return n, err
+}
+
+func put(ctx context.Context, client *http.Client, c config, token string, body io.Reader, trailer http.Header) *failure {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.url, body)
 	if err != nil {
 		return &failure{reason: contract.ReasonInvalidConfiguration, err: err}
 	}
@@ -88,6 +105,10 @@ func put(ctx context.Context, client *http.Client, url, token string, body io.Re
 	req.Header.Set("Content-Type", tarball.MediaType)
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "rukpak-unpack")
+	if c.traceParent != "" {
+		req.Header.Set("Traceparent", c.traceParent)
+	}
+	req.Trailer = trailer
 	resp, err := client.Do(req)
 	if err != nil {
 		return sendFailure(err)

@@ -77,11 +77,16 @@ func (w *work) begin(ctx context.Context, failures int32, t task) error {
 	if err != nil {
 		return err
 	}
+	target, unsupported := w.platform(mode)
+	if refused == nil {
+		refused = unsupported
+	}
 	u := &v1alpha1.UnpackStatus{
 		Generation:           w.bundle.Generation,
 		Attempt:              1,
 		Nonce:                pod.NewNonce(),
 		Mode:                 mode,
+		Platform:             target.String(),
 		ClassUID:             w.class.UID,
 		ClassResourceVersion: w.class.ResourceVersion,
 		ClassGeneration:      w.class.Generation,
@@ -103,7 +108,7 @@ func (w *work) begin(ctx context.Context, failures int32, t task) error {
 		u.PodName = cmp.Or(w.podName, pod.Name(w.bundle.Name, u.Nonce))
 	}
 	w.notes.begin(u.Nonce, w.now)
-	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
+	err = w.save(ctx, func(s *v1alpha1.BundleStatus) {
 		s.Unpack = u
 		if w.retryAsked() {
 			s.LastHandledRetry = w.bundle.Annotations[v1alpha1.AnnotationRetry]
@@ -123,6 +128,13 @@ func (w *work) begin(ctx context.Context, failures int32, t task) error {
 		conditions.SetProgress(&s.Conditions, u.Generation, metav1.ConditionUnknown, conditions.ReasonUnpacking, message)
 		conditions.SetStalled(&s.Conditions, u.Generation, false, conditions.ReasonProgressing, "")
 	})
+	switch {
+	case err != nil:
+		w.notes.drop(u.Nonce)
+	case open(w.bundle.Status.Unpack):
+		w.traces.begin(ctx, w.bundle)
+	}
+	return err
 }
 
 func running(u *v1alpha1.UnpackStatus) string {

@@ -21,8 +21,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/source/image"
 	"rukpak.io/apiserver/pkg/tarball"
+	"rukpak.io/apiserver/pkg/traceparent"
 	"rukpak.io/apiserver/pkg/unpack/contract"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 )
@@ -73,12 +75,14 @@ func (w *work) proceedDirect(ctx context.Context, left time.Duration) (time.Dura
 
 // startPull runs a pull until it is done, its attempt is over, or the term is.
 func (w *work) startPull(ctx context.Context, left time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, left)
+	ctx, cancel := context.WithTimeout(w.traces.within(ctx, w.bundle), left)
 	p := &pull{nonce: w.bundle.Status.Unpack.Nonce, cancel: cancel, done: make(chan struct{})}
 	job := &pullJob{
 		term: w.term, name: w.name, nonce: p.nonce, reference: w.reference(),
 		path: w.bundle.Spec.Source.Image.Path, limits: pod.Limits(w.class),
 	}
+	// It was checked when the attempt was begun; one that an earlier version began has none.
+	job.platform, _ = platform.Parse(w.bundle.Status.Unpack.Platform)
 	w.direct.start(w.name, p, func() {
 		defer cancel()
 		p.verdict = job.guarded(ctx)
@@ -136,6 +140,7 @@ type pullJob struct {
 	name            cache.ObjectName
 	nonce           string
 	reference, path string
+	platform        platform.Platform
 	limits          tarball.Limits
 }
 
@@ -208,7 +213,7 @@ func (j *pullJob) send(ctx context.Context, resolved string) error {
 			content.CloseWithError(err)
 			packed <- err
 		}()
-		_, err = j.Direct.Pack(ctx, resolved, j.path, content, j.limits, j.Scratch)
+		_, err = j.Direct.Pack(ctx, resolved, j.platform, j.path, content, j.limits, j.Scratch)
 	}()
 	// All layers are fetched before the first byte comes, and meanwhile the server would wait in vain.
 	first := bufio.NewReader(body)
@@ -233,7 +238,11 @@ func isAnswer(err error) bool {
 // putThrough sends content with the client for bundles.
 func putThrough(bundles versioned.Interface) func(ctx context.Context, namespace, name, nonce string, body io.Reader) error {
 	return func(ctx context.Context, namespace, name, nonce string, body io.Reader) error {
-		return bundles.RukpakV1alpha1().RESTClient().Put().
+		req := bundles.RukpakV1alpha1().RESTClient().Put()
+		if parent := traceparent.Of(ctx); parent != "" {
+			req.SetHeader(traceparent.Header, parent)
+		}
+		return req.
 			Namespace(namespace).Resource("bundles").Name(name).SubResource("content").
 			Param("attempt", nonce).
 			SetHeader("Content-Type", tarball.MediaType).
@@ -258,6 +267,7 @@ func directReason(err error) string {
 		{image.ErrPlatform, pod.ReasonPlatformNotSupported},
 		{image.ErrNoImage, pod.ReasonArtifactNotSupported},
 		{image.ErrInvalidImage, pod.ReasonImagePullFailed},
+		{image.ErrAccess, contract.ReasonInvalidConfiguration},
 		{context.DeadlineExceeded, pod.ReasonDeadlineExceeded},
 	} {
 		if errors.Is(err, known.err) {

@@ -18,6 +18,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/source/image"
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/unpack/contract"
@@ -33,6 +34,8 @@ type puller struct {
 	block    chan struct{} // when set, Pack waits for it
 	content  string
 	packs    int
+	// platform is the one that was last asked for.
+	platform platform.Platform
 }
 
 func (p *puller) Resolve(_ context.Context, reference string) (string, error) {
@@ -50,9 +53,10 @@ func (p *puller) set(change func()) {
 	change()
 }
 
-func (p *puller) Pack(ctx context.Context, _, _ string, w io.Writer, _ tarball.Limits, _ string) (tarball.Summary, error) {
+func (p *puller) Pack(ctx context.Context, _ string, want platform.Platform, _ string, w io.Writer, _ tarball.Limits, _ string) (tarball.Summary, error) {
 	p.mu.Lock()
 	p.packs++
+	p.platform = want
 	block, content, failure := p.block, p.content, p.pack
 	p.mu.Unlock()
 	if block != nil {
@@ -99,6 +103,7 @@ func TestDirectFailures(t *testing.T) {
 	}{
 		"not found":   {resolve: image.ErrNotFound, reason: pod.ReasonImageNotFound},
 		"unreachable": {resolve: image.ErrUnreachable, reason: pod.ReasonRegistryUnreachable},
+		"no access":   {resolve: image.ErrAccess, reason: contract.ReasonInvalidConfiguration},
 		"rate limit":  {resolve: image.ErrTooManyRequests, reason: pod.ReasonRateLimited},
 		"not trusted": {resolve: image.ErrNotTrusted, reason: pod.ReasonRegistryNotTrusted},
 		"platform":    {resolve: image.ErrPlatform, reason: pod.ReasonPlatformNotSupported},

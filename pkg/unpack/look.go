@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
@@ -63,8 +64,12 @@ func (t *term) looksFor(b *v1alpha1.Bundle, nonce string) bool {
 
 // lookPod has a node look the reference up: a pod that does nothing runs in the image.
 func (w *work) lookPod(ctx context.Context, mode v1alpha1.UnpackMode) (finding, error) {
+	target, refused := w.platform(mode)
+	if refused != nil {
+		return finding{failure: refused}, nil
+	}
 	nonce := w.lookNonce(w.bundle)
-	p, err := w.lookingPod(ctx, mode, nonce)
+	p, err := w.lookingPod(ctx, mode, target, nonce)
 	if err != nil {
 		if reason, ok := refusal(err, mode); ok {
 			return finding{failure: &verdict{reason: reason, message: pod.Words("the cluster refuses the pod", err.Error())}}, nil
@@ -84,7 +89,7 @@ func (w *work) lookPod(ctx context.Context, mode v1alpha1.UnpackMode) (finding, 
 }
 
 // lookingPod returns the pod of a look, which it makes if there is none. It is nil when there is to be none any more.
-func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, nonce string) (*corev1.Pod, error) {
+func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, target platform.Platform, nonce string) (*corev1.Pod, error) {
 	name := pod.Name(w.name.Name, nonce)
 	obj, exists, err := w.pods.GetByKey(cache.NewObjectName(w.name.Namespace, name).String())
 	if p, ok := obj.(*corev1.Pod); err == nil && exists && ok {
@@ -99,7 +104,7 @@ func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, nonce s
 		return nil, err
 	}
 	b := live.DeepCopy()
-	b.Status.Unpack = &v1alpha1.UnpackStatus{Generation: b.Generation, Attempt: pod.LookNumber, Nonce: nonce, Mode: mode, PodName: name}
+	b.Status.Unpack = &v1alpha1.UnpackStatus{Generation: b.Generation, Attempt: pod.LookNumber, Nonce: nonce, Mode: mode, Platform: target.String(), PodName: name}
 	p, err := w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, pod.Look(pod.Params{
 		Bundle: b, Class: w.class, Reference: b.Spec.Source.Image.Reference, Image: w.Image, Key: w.Key, AccountSecrets: secrets,
 	}), metav1.CreateOptions{})

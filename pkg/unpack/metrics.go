@@ -50,6 +50,12 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	})
 
+	podsInFlight = metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           "rukpak_unpack_pods_in_flight",
+		Help:           "Unpack pods that exist, as the replica sees it that unpacks.",
+		StabilityLevel: metrics.ALPHA,
+	})
+
 	panics = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "rukpak_unpack_panics_total",
 		Help:           "Panics over a bundle or an image that were caught.",
@@ -62,6 +68,6 @@ var (
 // registerMetrics adds the metrics to those that the server serves.
 func registerMetrics() {
 	register.Do(func() {
-		legacyregistry.MustRegister(attempts, attemptSeconds, inFlight, queued, sharedPods, apart, panics)
+		legacyregistry.MustRegister(attempts, attemptSeconds, inFlight, podsInFlight, queued, sharedPods, apart, panics)
 	})
 }

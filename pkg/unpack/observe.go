@@ -40,7 +40,7 @@ func (t *term) startRecording(ctx context.Context) (stop func(), err error) {
 func (t *term) observe(before, now *v1alpha1.Bundle) {
 	old, u := before.Status.Unpack, now.Status.Unpack
 	if open(old) && (u == nil || u.Nonce != old.Nonce) {
-		t.finished(old, "cancelled", "Superseded", time.Now())
+		t.finished(now, old, resultCancelled, "Superseded", time.Now())
 	}
 	told := false
 	if !open(u) && u != nil && (old == nil || old.Nonce != u.Nonce || open(old)) && u.EndTime != nil {
@@ -65,27 +65,15 @@ func (t *term) ended(old *v1alpha1.UnpackStatus, b *v1alpha1.Bundle) bool {
 	switch {
 	// What a refresh was to replace is unpacked still when it has failed.
 	case u.Failures > failedBefore || u.Failures > 0 && (old == nil || old.Nonce != u.Nonce):
-		t.finished(u, "failed", u.Reason, u.EndTime.Time)
+		t.finished(b, u, resultFailed, u.Reason, u.EndTime.Time)
 		t.event(b, corev1.EventTypeWarning, u.Reason, fmt.Sprintf("attempt %d failed: %s", u.Attempt, u.Message))
 		return true
 	case u.Reason == "" && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionUnpacked):
-		t.finished(u, "succeeded", "", time.Now())
+		t.finished(b, u, resultSucceeded, "", time.Now())
 	default:
-		t.finished(u, "cancelled", u.Reason, u.EndTime.Time)
+		t.finished(b, u, resultCancelled, u.Reason, u.EndTime.Time)
 	}
 	return false
-}
-
-// finished counts an attempt and forgets it.
-func (t *term) finished(u *v1alpha1.UnpackStatus, result, reason string, end time.Time) {
-	attempts.WithLabelValues(result, reason).Inc()
-	began := t.notes.drop(u.Nonce)
-	if began.IsZero() && u.StartTime != nil {
-		began = u.StartTime.Time
-	}
-	if !began.IsZero() {
-		attemptSeconds.WithLabelValues(result, string(u.Mode)).Observe(max(end.Sub(began), 0).Seconds())
-	}
 }
 
 // refreshEvent tells of looks that have failed, and of what a refresh has brought: neither changes the phase.

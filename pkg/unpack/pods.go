@@ -77,6 +77,7 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return w.putOff(ctx, ReasonPodCreationFailed, err)
 	}
+	span := w.traces.beginPod(ctx, w.bundle)
 	p, err := w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, pod.Build(pod.Params{
 		Bundle:    w.bundle,
 		Class:     w.class,
@@ -85,8 +86,10 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 		Endpoint:  endpoint,
 		Key:       w.Key,
 
+		TraceParent:    span.parent(),
 		AccountSecrets: secrets,
 	}), metav1.CreateOptions{})
+	span.created(p, err)
 	if apierrors.IsAlreadyExists(err) {
 		return w.adopt(ctx)
 	}
@@ -168,7 +171,7 @@ func (w *work) judge(ctx context.Context, p *corev1.Pod) (time.Duration, error) 
 	case o.State == pod.Waiting && o.Reason == "":
 		return w.quiet(ctx, p)
 	default:
-		return 0, w.say(ctx, o.Reason, o.Message)
+		return 0, w.say(ctx, o.Reason, withPlatform(o, w.bundle.Status.Unpack))
 	}
 }
 

@@ -11,6 +11,7 @@ const (
 	ReasonModeNotAllowed        = v1alpha1.ReasonModeNotAllowed
 	ReasonPullPolicyNotAllowed  = v1alpha1.ReasonPullPolicyNotAllowed
 	ReasonPathNotSupported      = v1alpha1.ReasonPathNotSupported
+	ReasonPlatformNotAllowed    = v1alpha1.ReasonPlatformNotAllowed
 	ReasonServerNotReady        = v1alpha1.ReasonServerNotReady
 	ReasonPodCreationFailed     = v1alpha1.ReasonPodCreationFailed
 	ReasonQuotaExceeded         = v1alpha1.ReasonQuotaExceeded

@@ -49,6 +49,7 @@ type term struct {
 	pods       cache.Indexer // nil without a cluster
 	modes      modes
 	notes      notes
+	traces     traces
 	direct     direct
 	looks      *looks
 	places     *queue.Queue
@@ -64,6 +65,7 @@ func newTerm(r *Reconciler) *term {
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](5*time.Millisecond, longestRetry),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "rukpak_unpack"}),
+		traces: traces{tracer: r.config.Tracer},
 		direct: direct{slots: make(chan struct{}, r.config.Workers)},
 	}
 	t.looks = newLooks(t.queue.Add)
@@ -76,6 +78,8 @@ func (t *term) run(ctx context.Context) error {
 	defer t.queue.ShutDown()
 	defer inFlight.Set(0)
 	defer queued.Set(0)
+	defer podsInFlight.Set(0)
+	defer t.traces.abandon()
 	stopRecording, err := t.startRecording(ctx)
 	if err != nil {
 		return err
@@ -132,7 +136,7 @@ func (t *term) watch(ctx context.Context) (stop func(), err error) {
 		if err := informer.AddIndexers(cache.Indexers{indexOwner: ownerOf}); err != nil {
 			return nil, err
 		}
-		if err := handle(informer, changes(t.enqueueOwner)); err != nil {
+		if err := handle(informer, t.podHandler()); err != nil {
 			return nil, err
 		}
 		stop = func() { factory.Shutdown(); own.Shutdown() }
@@ -205,6 +209,9 @@ func (t *term) bundleHandler() cache.ResourceEventHandler {
 		DeleteFunc: func(obj any) {
 			if unseen, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = unseen.Obj
+			}
+			if b, ok := obj.(*v1alpha1.Bundle); ok && open(b.Status.Unpack) {
+				t.finished(b, b.Status.Unpack, resultCancelled, "BundleDeleted", time.Now())
 			}
 			look(obj, true)
 		},

@@ -18,21 +18,25 @@ import (
 	"io"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"k8s.io/client-go/kubernetes"
 
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 	"rukpak.io/apiserver/pkg/unpack/queue"
 )
 
-// Puller takes images from registries in this process, without credentials.
+// Puller takes images from registries in this process, with no credentials but the server's own.
 type Puller interface {
 	// Resolve looks a reference up and returns the image by digest.
 	Resolve(ctx context.Context, reference string) (string, error)
 	// Pack writes the files below path of an image, which Resolve returned, as a
-	// canonical archive. Scratch is a folder for temporary files.
-	Pack(ctx context.Context, resolved, path string, w io.Writer, limits tarball.Limits, scratch string) (tarball.Summary, error)
+	// canonical archive. Of an index it takes the image for a platform. Scratch is a folder for
+	// temporary files.
+	Pack(ctx context.Context, resolved string, want platform.Platform, path string, w io.Writer, limits tarball.Limits, scratch string) (tarball.Summary, error)
 }
 
 // Backoff says how long failed attempts wait for the next one.
@@ -60,6 +64,9 @@ type Config struct {
 	AllowDirect bool
 	// Scratch is the folder for temporary files of mode Direct.
 	Scratch string
+	// Platform is that of images for bundles that name none and whose class names none. By
+	// default that of this program.
+	Platform platform.Platform
 	// Image is the server's own image, for unpack pods.
 	Image string
 	// Server returns where unpack pods send content. An empty URL means that it is
@@ -76,6 +83,8 @@ type Config struct {
 	// gather for 200 ms. A kubelet pulls ten images in a row, and five in a second; what is beyond that has to be
 	// tried again, with all images of the pod.
 	Limits queue.Limits
+	// Tracer records attempts of bundles whose creation was traced. Without it none are.
+	Tracer trace.Tracer
 	// Workers is how many bundles are worked on at once. 4 by default.
 	Workers int
 	// Backoff's zero fields take their defaults.
@@ -129,6 +138,12 @@ func New(config Config) (*Reconciler, error) {
 		if *d.value <= 0 {
 			*d.value = d.byDefault
 		}
+	}
+	if config.Platform.IsZero() {
+		config.Platform = platform.Own()
+	}
+	if config.Tracer == nil {
+		config.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	registerMetrics()
 	return &Reconciler{config: config, put: putThrough(config.Bundles)}, nil

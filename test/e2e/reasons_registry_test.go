@@ -12,8 +12,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -154,17 +152,6 @@ func registryNotTrusted(p *plight) func() {
 		p.must(remote.Write(ref, p.image(p.tree.archive(), v1.Config{}), remote.WithContext(p.ctx), remote.WithTransport(transport)))
 		p.trust(g.host, authority.CertPEM)
 	}
-}
-
-// trust tells the container runtime of the node which authority a registry's certificate is of.
-func (s *scope) trust(host string, authority []byte) {
-	s.Helper()
-	folder := filepath.Join(filepath.Dir(os.Getenv("KUBECONFIG")), "containerd", "certs.d", host)
-	s.must(os.MkdirAll(folder, 0o755))
-	s.Cleanup(func() { s.must(os.RemoveAll(folder)) })
-	file := filepath.Join(folder, "ca.crt")
-	s.must(os.WriteFile(file, authority, 0o644))
-	s.must(os.WriteFile(filepath.Join(folder, "hosts.toml"), fmt.Appendf(nil, "server = %q\n[host.%q]\n  ca = %q\n", "https://"+host, "https://"+host, file), 0o644))
 }
 
 // user and password are what the registries below ask for.

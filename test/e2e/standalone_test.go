@@ -25,16 +25,16 @@ func (s *scope) in(t *testing.T) *scope {
 	return &below
 }
 
-// standalone starts a server without a cluster, for as long as the test runs. What it returns
-// has clients of that server, and the same names.
-func (s *scope) standalone() *scope {
+// standalone starts a server without a cluster, with more flags, for as long as the test runs. What
+// it returns has clients of that server, and the same names.
+func (s *scope) standalone(flags ...string) *scope {
 	s.Helper()
 	folder := filepath.Join(s.TempDir(), "data")
 	_, port, err := net.SplitHostPort(s.closedAddress())
 	s.must(err)
 	log, err := os.Create(filepath.Join(s.TempDir(), "log"))
 	s.must(err)
-	cmd := exec.Command(filepath.Join(binaries(), "rukpak-apiserver"), "--standalone", "--data-dir="+folder, "--secure-port="+port)
+	cmd := exec.Command(filepath.Join(binaries(), "rukpak-apiserver"), append([]string{"--standalone", "--data-dir=" + folder, "--secure-port=" + port}, flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	s.must(cmd.Start())
 	s.Cleanup(func() {

@@ -19,6 +19,7 @@ import (
 var shared struct {
 	*harness.Cluster
 	server *harness.Server
+	traces *traceCollector
 }
 
 func TestMain(m *testing.M) {
@@ -33,7 +34,15 @@ func begin(ctx context.Context, dir string) error {
 	if shared.Cluster, err = harness.StartCluster(ctx, programs, dir); err != nil {
 		return err
 	}
-	shared.server, err = shared.Deploy(ctx)
+	var tracing string
+	if shared.traces, tracing, err = startCollector(dir); err != nil {
+		return err
+	}
+	// Spans are sent as they end, and not every five seconds.
+	if err := os.Setenv("OTEL_BSP_SCHEDULE_DELAY", "100"); err != nil {
+		return err
+	}
+	shared.server, err = shared.Deploy(ctx, "--tracing-config-file="+tracing)
 	return err
 }
 

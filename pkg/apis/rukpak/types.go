@@ -65,7 +65,16 @@ type UnpackPodTemplate struct {
 	RuntimeClassName  *string
 	Resources         *ResourceRequirements
 	RunAsUser         *int64
+	UserFrom          UserSource
 }
+
+// UserSource says who chooses the user ID of unpack pods.
+type UserSource string
+
+const (
+	UserFromClass   UserSource = "Class"
+	UserFromCluster UserSource = "Cluster"
+)
 
 // LocalObjectReference names an object in the namespace of the one that refers to it.
 type LocalObjectReference struct {
@@ -145,6 +154,7 @@ type ImageSource struct {
 	Reference  string
 	PullPolicy corev1.PullPolicy
 	Path       string
+	Platform   string
 }
 
 // UploadSource is content that a client writes to the subresource "content".
@@ -204,6 +214,7 @@ type ResolvedSource struct {
 type ResolvedImage struct {
 	Reference string
 	Message   string
+	Platform  string
 }
 
 // ResolvedUpload says who wrote the content.
@@ -231,6 +242,7 @@ type UnpackStatus struct {
 	Attempt              int32
 	Nonce                string
 	Mode                 UnpackMode
+	Platform             string
 	PodName              string
 	PodUID               types.UID
 	ResolvedReference    string

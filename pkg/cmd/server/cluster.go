@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/source/image"
 	"rukpak.io/apiserver/pkg/unpack"
 	"rukpak.io/apiserver/pkg/unpack/pod"
@@ -136,12 +137,17 @@ func (p *process) resolver() func(context.Context, *rukpak.Bundle) (string, erro
 func (p *process) runUnpack(ctx context.Context) error {
 	config := unpack.Config{
 		Room:    p.server.Content.Room,
-		Bundles: p.loopback, Kube: p.kube, Direct: image.New(), AllowDirect: p.Unpack.AllowDirect, Scratch: p.scratch(),
+		Tracer:  p.tracer(),
+		Bundles: p.loopback, Kube: p.kube, Direct: image.NewWithAccess(p.Direct.access()), AllowDirect: p.Unpack.AllowDirect, Scratch: p.scratch(),
 		Image: p.Unpack.Image, Key: p.certificates.follower.Identity().AttemptKey, Workers: p.Unpack.Workers, Limits: p.Unpack.Limits,
 		Backoff: unpack.Backoff{Base: p.Unpack.BackoffBase, Cap: p.Unpack.BackoffCap, Slow: p.Unpack.BackoffSlow, ImageGrace: p.Unpack.ImageGrace},
 	}
 	if p.endpoint != nil {
 		config.Server = p.endpoint.get
+	}
+	var err error
+	if config.Platform, err = platform.Parse(p.Unpack.Platform); err != nil {
+		return err
 	}
 	r, err := unpack.New(config)
 	if err != nil {

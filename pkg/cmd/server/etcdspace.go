@@ -36,13 +36,13 @@ type etcdMetrics struct{ noSpace, size, inUse, quota *metrics.Gauge }
 
 var newEtcdMetrics = sync.OnceValue(func() *etcdMetrics {
 	gauge := func(name, help string) *metrics.Gauge {
-		return metrics.NewGauge(&metrics.GaugeOpts{Name: "rukpak_etcd_" + name, Help: help, StabilityLevel: metrics.ALPHA})
+		return metrics.NewGauge(&metrics.GaugeOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA})
 	}
 	m := &etcdMetrics{
-		noSpace: gauge("nospace_alarm", "1 while etcd takes no writes because its database is as large as it may be."),
-		size:    gauge("db_bytes", "Size of the database of etcd, of its largest member."),
-		inUse:   gauge("db_used_bytes", "How much of the database of etcd is used."),
-		quota:   gauge("db_quota_bytes", "How large the database of etcd may get; 0 where it does not say."),
+		noSpace: gauge("rukpak_etcd_nospace_alarm", "1 while etcd takes no writes because its database is as large as it may be."),
+		size:    gauge("rukpak_etcd_db_bytes", "Size of the database of etcd, of its largest member."),
+		inUse:   gauge("rukpak_etcd_db_used_bytes", "How much of the database of etcd is used."),
+		quota:   gauge("rukpak_etcd_db_quota_bytes", "How large the database of etcd may get; 0 where it does not say."),
 	}
 	legacyregistry.MustRegister(m.noSpace, m.size, m.inUse, m.quota)
 	return m

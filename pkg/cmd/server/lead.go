@@ -22,6 +22,7 @@ func (p *process) runLeader(ctx context.Context) error {
 
 // lead works until ctx ends. When one of its tasks fails the others end too, so that another replica can take over all of them.
 func (p *process) lead(ctx context.Context) error {
+	defer p.beginLeading()()
 	group, ctx := errgroup.WithContext(ctx)
 	do := func(name string, task func(context.Context) error) {
 		group.Go(func() error {

@@ -16,8 +16,8 @@ import (
 	"rukpak.io/apiserver/pkg/content/filesystem"
 )
 
-// storeMetrics show the state of the content stores, as the latest round of each collector saw it. Those of
-// the replica that leads count.
+// storeMetrics show the state of the content stores, as the latest round of each collector saw it. The replica
+// that leads has them.
 type storeMetrics struct {
 	blobs, bytes, free, missing, held       *metrics.GaugeVec
 	garbageRefs, garbageBlobs, garbageBytes *metrics.GaugeVec
@@ -27,18 +27,18 @@ type storeMetrics struct {
 var newStoreMetrics = sync.OnceValue(func() *storeMetrics {
 	labels := []string{"store"}
 	gauge := func(name, help string) *metrics.GaugeVec {
-		return metrics.NewGaugeVec(&metrics.GaugeOpts{Name: "rukpak_content_" + name, Help: help, StabilityLevel: metrics.ALPHA}, labels)
+		return metrics.NewGaugeVec(&metrics.GaugeOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels)
 	}
 	m := &storeMetrics{
-		blobs:   gauge("store_blobs", "Blobs in the content store."),
-		bytes:   gauge("store_bytes", "Size of the blobs in the content store."),
-		free:    gauge("store_free_bytes", "Free space of the volume of a content store in a folder."),
-		missing: gauge("missing", "Contents that bundles name and that cannot be read."),
-		held:    gauge("gc_held", "1 while nothing is collected because the state of the API looks lost."),
+		blobs:   gauge("rukpak_content_store_blobs", "Blobs in the content store."),
+		bytes:   gauge("rukpak_content_store_bytes", "Size of the blobs in the content store."),
+		free:    gauge("rukpak_content_store_free_bytes", "Free space of the volume of a content store in a folder."),
+		missing: gauge("rukpak_content_missing", "Contents that bundles name and that cannot be read."),
+		held:    gauge("rukpak_content_gc_held", "1 while nothing is collected because the state of the API looks lost."),
 
-		garbageRefs:  gauge("garbage_records", "Records of content that no bundle names: what the collector removes in time, or would if it was not held."),
-		garbageBlobs: gauge("garbage_blobs", "Blobs that no bundle names: what the collector removes in time, or would if it was not held."),
-		garbageBytes: gauge("garbage_bytes", "Size of the blobs that no bundle names."),
+		garbageRefs:  gauge("rukpak_content_garbage_records", "Records of content that no bundle names: what the collector removes in time, or would if it was not held."),
+		garbageBlobs: gauge("rukpak_content_garbage_blobs", "Blobs that no bundle names: what the collector removes in time, or would if it was not held."),
+		garbageBytes: gauge("rukpak_content_garbage_bytes", "Size of the blobs that no bundle names."),
 
 		failures: metrics.NewCounterVec(&metrics.CounterOpts{
 			Name: "rukpak_content_gc_failures_total", Help: "Steps of the collector that failed.", StabilityLevel: metrics.ALPHA,
@@ -47,6 +47,13 @@ var newStoreMetrics = sync.OnceValue(func() *storeMetrics {
 	legacyregistry.MustRegister(m.blobs, m.bytes, m.free, m.missing, m.held, m.garbageRefs, m.garbageBlobs, m.garbageBytes, m.failures)
 	return m
 })
+
+// reset shows nothing any more: a replica that does not lead has seen nothing lately.
+func (m *storeMetrics) reset() {
+	for _, g := range []*metrics.GaugeVec{m.blobs, m.bytes, m.free, m.missing, m.held, m.garbageRefs, m.garbageBlobs, m.garbageBytes} {
+		g.Reset()
+	}
+}
 
 func (m *storeMetrics) observe(name string, r collect.Report, err error, store content.Store) {
 	held := 0.0

@@ -24,10 +24,12 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
 	"rukpak.io/apiserver/pkg/admission"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/apiserver"
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/unpack/queue"
 )
 
@@ -65,6 +67,8 @@ type Options struct {
 	Certificates CertificateOptions
 	// Unpack are the flags of the reconciler.
 	Unpack UnpackOptions
+	// Direct are the flags of how the server itself pulls images.
+	Direct DirectOptions
 	// Stores are where content is kept, each NAME=URL.
 	Stores []string
 	// Collect are the flags of the collector.
@@ -93,6 +97,8 @@ type UnpackOptions struct {
 	BackoffCap  time.Duration
 	BackoffSlow time.Duration
 	ImageGrace  time.Duration
+	// Platform is that of images for bundles and classes that name none.
+	Platform string
 }
 
 // CollectOptions are the flags of the collector.
@@ -131,6 +137,7 @@ func NewOptions() *Options {
 		Unpack: UnpackOptions{
 			Limits:  queue.Limits{Total: 64, PerNamespace: 16, Share: 16},
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
+			Platform: platform.Own().String(),
 		},
 		Transfers:    defaultTransferOptions(),
 		Collect:      CollectOptions{Interval: time.Minute, Grace: 10 * time.Minute},
@@ -160,7 +167,7 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 
 	fs = sets.FlagSet("unpack")
 	fs.StringVar(&o.Unpack.Image, "unpack-image", o.Unpack.Image, "Image of unpack pods: that of this server. Required in a cluster.")
-	fs.BoolVar(&o.Unpack.AllowDirect, "allow-direct", o.Unpack.AllowDirect, "Let classes use the mode Direct, in which this server pulls images itself, without credentials. Always on when standalone.")
+	fs.BoolVar(&o.Unpack.AllowDirect, "allow-direct", o.Unpack.AllowDirect, "Let classes use the mode Direct, in which this server pulls images itself, with no credentials but its own (--direct-registry-config). Always on when standalone.")
 	fs.IntVar(&o.Unpack.Limits.Total, "max-unpack-pods", o.Unpack.Limits.Total, "How many unpack pods, and pulls in mode Direct, there are at the same time. Other bundles wait; namespaces take turns.")
 	fs.IntVar(&o.Unpack.Limits.PerNamespace, "max-unpack-pods-per-namespace", o.Unpack.Limits.PerNamespace, "How many of them one namespace has at the same time.")
 	fs.IntVar(&o.Unpack.Limits.Share, "max-bundles-per-unpack-pod", o.Unpack.Limits.Share, "How many bundles of a namespace that wait together, and differ in nothing but their images, share an unpack pod. 1 gives each a pod of its own.")
@@ -169,6 +176,9 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.DurationVar(&o.Unpack.BackoffCap, "unpack-backoff-cap", o.Unpack.BackoffCap, "Longest pause between attempts up to the class's backoffLimit.")
 	fs.DurationVar(&o.Unpack.BackoffSlow, "unpack-backoff-slow", o.Unpack.BackoffSlow, "Pause between attempts after the class's backoffLimit.")
 	fs.DurationVar(&o.Unpack.ImageGrace, "unpack-image-grace", o.Unpack.ImageGrace, "How long a node may fail to pull an image before the attempt has failed.")
+
+	fs.StringVar(&o.Unpack.Platform, "default-platform", o.Unpack.Platform, "Platform, linux/ARCHITECTURE, of images for bundles that name none and whose class chooses no nodes by architecture. By default that of the server: where its replicas can be on nodes of several architectures, set it.")
+	o.Direct.addFlags(fs)
 
 	fs = sets.FlagSet("content")
 	fs.StringArrayVar(&o.Stores, "content-store", o.Stores, "A content store, NAME=URL; may be repeated. Classes choose by the name, and by default the one that is called "+v1alpha1.DefaultStore+". URL is file:///PATH for a folder, s3://, gs:// or azblob:// for a bucket, or etcd:?capacity=QUANTITY for the etcd of the API. By default "+v1alpha1.DefaultStore+" is a folder of the data dir.")
@@ -257,6 +267,12 @@ func (o *Options) Validate() error {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s: %v is not positive", flag, d))
 		}
+	}
+	if err := validatePlatform(o.Unpack.Platform); err != nil {
+		errs = append(errs, err)
+	}
+	if err := o.Direct.validate(); err != nil {
+		errs = append(errs, err)
 	}
 	errs = append(errs, o.Scrub.validate()...)
 	errs = append(errs, o.Space.validate()...)

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
 // parse returns the options as the command line sets them, complete.
@@ -39,21 +41,26 @@ func TestValidate(t *testing.T) {
 		arguments []string
 		want      []string // parts of the error; none is wanted if empty
 	}{
-		"in a cluster":                 {arguments: []string{image}},
-		"standalone":                   {arguments: []string{"--standalone"}},
-		"an external etcd":             {arguments: []string{image, "--etcd-servers=https://etcd:2379"}},
-		"no image":                     {want: []string{"--unpack-image"}},
-		"no workers":                   {arguments: []string{image, "--unpack-workers=0"}, want: []string{"--unpack-workers: 0"}},
-		"no backoff":                   {arguments: []string{image, "--unpack-backoff=0s"}, want: []string{"--unpack-backoff: 0s"}},
-		"a negative cap":               {arguments: []string{image, "--unpack-backoff-cap=-1s"}, want: []string{"--unpack-backoff-cap: -1s"}},
-		"no slow backoff":              {arguments: []string{image, "--unpack-backoff-slow=0s"}, want: []string{"--unpack-backoff-slow: 0s"}},
-		"no collection":                {arguments: []string{image, "--content-gc-interval=0s"}, want: []string{"--content-gc-interval: 0s"}},
-		"no grace":                     {arguments: []string{image, "--content-gc-grace=-1m"}, want: []string{"--content-gc-grace: -1m"}},
-		"a loss that is accepted":      {arguments: []string{image, "--accept-data-loss=0123456789abcdef"}},
-		"a loss without its token":     {arguments: []string{image, "--accept-data-loss=true"}}, // the refusal says which is wanted
-		"a port that cannot be":        {arguments: []string{image, "--secure-port=70000"}, want: []string{"--secure-port"}},
-		"everything at once":           {arguments: []string{"--unpack-workers=-1", "--content-gc-grace=0s"}, want: []string{"--unpack-image", "--unpack-workers: -1", "--content-gc-grace"}},
-		"an external etcd, half named": {arguments: []string{image, "--etcd-servers=https://etcd:2379", "--storage-backend=paper"}, want: []string{"--storage-backend"}},
+		"in a cluster":                   {arguments: []string{image}},
+		"standalone":                     {arguments: []string{"--standalone"}},
+		"an external etcd":               {arguments: []string{image, "--etcd-servers=https://etcd:2379"}},
+		"no image":                       {want: []string{"--unpack-image"}},
+		"no workers":                     {arguments: []string{image, "--unpack-workers=0"}, want: []string{"--unpack-workers: 0"}},
+		"no backoff":                     {arguments: []string{image, "--unpack-backoff=0s"}, want: []string{"--unpack-backoff: 0s"}},
+		"a negative cap":                 {arguments: []string{image, "--unpack-backoff-cap=-1s"}, want: []string{"--unpack-backoff-cap: -1s"}},
+		"no slow backoff":                {arguments: []string{image, "--unpack-backoff-slow=0s"}, want: []string{"--unpack-backoff-slow: 0s"}},
+		"a platform":                     {arguments: []string{image, "--default-platform=linux/arm64"}},
+		"no platform":                    {arguments: []string{image, "--default-platform=arm64"}, want: []string{"--default-platform", "linux/arm64"}},
+		"credentials that are not there": {arguments: []string{image, "--direct-registry-config=/nowhere/config.json"}, want: []string{"--direct-registry-config", "/nowhere/config.json"}},
+		"authorities that are none":      {arguments: []string{image, "--direct-ca-file=options_test.go"}, want: []string{"--direct-ca-file", "no certificate"}},
+		"plain http with a URL":          {arguments: []string{image, "--direct-plain-http=http://registry.example"}, want: []string{"--direct-plain-http", "HOST:PORT"}},
+		"no collection":                  {arguments: []string{image, "--content-gc-interval=0s"}, want: []string{"--content-gc-interval: 0s"}},
+		"no grace":                       {arguments: []string{image, "--content-gc-grace=-1m"}, want: []string{"--content-gc-grace: -1m"}},
+		"a loss that is accepted":        {arguments: []string{image, "--accept-data-loss=0123456789abcdef"}},
+		"a loss without its token":       {arguments: []string{image, "--accept-data-loss=true"}}, // the refusal says which is wanted
+		"a port that cannot be":          {arguments: []string{image, "--secure-port=70000"}, want: []string{"--secure-port"}},
+		"everything at once":             {arguments: []string{"--unpack-workers=-1", "--content-gc-grace=0s"}, want: []string{"--unpack-image", "--unpack-workers: -1", "--content-gc-grace"}},
+		"an external etcd, half named":   {arguments: []string{image, "--etcd-servers=https://etcd:2379", "--storage-backend=paper"}, want: []string{"--storage-backend"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parse(t, test.arguments...)
@@ -77,8 +84,6 @@ func TestComplete(t *testing.T) {
 		direct    bool
 		cluster   bool
 	}{
-		"in a cluster":                 {arguments: []string{}, port: 10250, address: net.IPv4zero, cluster: true},
-		"standalone":                   {arguments: []string{"--standalone"}, port: 6444, address: net.IPv4(127, 0, 0, 1), direct: true},
 		"standalone, on another port":  {arguments: []string{"--standalone", "--secure-port=7000"}, port: 7000, address: net.IPv4(127, 0, 0, 1), direct: true},
 		"standalone, for everybody":    {arguments: []string{"--standalone", "--bind-address=0.0.0.0"}, port: 6444, address: net.IPv4zero, direct: true},
 		"in a cluster, direct allowed": {arguments: []string{"--allow-direct"}, port: 10250, address: net.IPv4zero, direct: true, cluster: true},
@@ -141,5 +146,15 @@ func TestVersion(t *testing.T) {
 		if info.GitVersion != set || info.Major != want[0] || info.Minor != want[1] || info.GoVersion == "" || !strings.Contains(info.Platform, "/") {
 			t.Errorf("%s: %+v", set, info)
 		}
+	}
+}
+
+func TestLogsMayBeJSON(t *testing.T) {
+	o, err := parse(t, "--standalone", "--logging-format=json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := logsapi.Validate(o.Logs, utilfeature.DefaultFeatureGate, nil); len(errs) > 0 {
+		t.Error(errs.ToAggregate())
 	}
 }

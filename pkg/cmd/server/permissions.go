@@ -53,7 +53,7 @@ func (o *Options) permissions(publishes bool) []permission {
 		{group: "authentication.k8s.io", resource: "tokenreviews", verbs: []string{"create"}, why: "who a caller is"},
 		{group: "authorization.k8s.io", resource: "subjectaccessreviews", verbs: []string{"create"}, why: "what a caller may do"},
 		{resource: "configmaps", namespace: metav1.NamespaceSystem, name: "extension-apiserver-authentication", verbs: []string{"get", "list", "watch"}, why: "which authorities to trust"},
-		{resource: "namespaces", verbs: watch, why: admission},
+		{resource: "namespaces", verbs: []string{"get", "list", "watch"}, why: admission},
 		{group: "admissionregistration.k8s.io", resource: "mutatingwebhookconfigurations", verbs: watch, why: admission},
 		{group: "admissionregistration.k8s.io", resource: "validatingwebhookconfigurations", verbs: watch, why: admission},
 		{group: "admissionregistration.k8s.io", resource: "validatingadmissionpolicies", verbs: watch, why: admission},

@@ -71,6 +71,8 @@ func (o *Options) Run(ctx context.Context) error {
 	defer cancel(nil)
 	p := &process{Options: o, stores: map[string]content.Store{}, recheck: make(chan struct{}, 1), storeMetrics: newStoreMetrics()}
 	defer p.close()
+	showBuild()
+	newLeaderMetric()
 	for _, step := range []func(context.Context, context.CancelCauseFunc) error{
 		p.openStorage, p.lookForEtcd, p.emptyScratch, p.applyOptions, p.checkInstance, p.assemble, p.addHooks,
 	} {
@@ -170,6 +172,7 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 		Whole:         p.instance.Fits,
 		Resolve:       p.resolver(),
 		Scratch:       p.scratch(),
+		Tracer:        p.tracer(),
 		CommitTimeout: min(maxCommitTimeout, p.Collect.Grace/2),
 		PlaceTimeout:  20 * time.Second,
 		MaxReaders:    p.Transfers.MaxReaders, MaxReadersPerUser: p.Transfers.MaxReadersPerUser,
@@ -195,7 +198,11 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 	if err := p.applyIdentity(ctx); err != nil {
 		return err
 	}
+	if err := p.applyTracing(ctx); err != nil {
+		return err
+	}
 	r := *p.Recommended
+	r.Traces = nil
 	r.FeatureGate = p.config.FeatureGate
 	r.ExtraAdmissionInitializers = func(c *genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
 		// The last option but one: by now there is a loopback client.

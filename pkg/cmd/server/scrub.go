@@ -47,7 +47,7 @@ func (o *ScrubOptions) validate() []error {
 	return errs
 }
 
-// scrubMetrics count since this process leads.
+// scrubMetrics count what this process did while it led.
 type scrubMetrics struct {
 	blobs, bytes, damaged, failures *metrics.CounterVec
 	completed                       *metrics.GaugeVec
@@ -56,13 +56,13 @@ type scrubMetrics struct {
 var newScrubMetrics = sync.OnceValue(func() *scrubMetrics {
 	labels := []string{"store"}
 	counter := func(name, help string) *metrics.CounterVec {
-		return metrics.NewCounterVec(&metrics.CounterOpts{Name: "rukpak_content_scrub_" + name + "_total", Help: help, StabilityLevel: metrics.ALPHA}, labels)
+		return metrics.NewCounterVec(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels)
 	}
 	m := &scrubMetrics{
-		blobs:    counter("blobs", "Stored blobs that were read again."),
-		bytes:    counter("bytes", "Bytes of stored blobs that were read again."),
-		damaged:  counter("damaged", "Stored blobs that did not have their digest."),
-		failures: counter("failures", "Stored blobs that could not be read again, and whole passes that could not go on."),
+		blobs:    counter("rukpak_content_scrub_blobs_total", "Stored blobs that were read again."),
+		bytes:    counter("rukpak_content_scrub_bytes_total", "Bytes of stored blobs that were read again."),
+		damaged:  counter("rukpak_content_scrub_damaged_total", "Stored blobs that did not have their digest."),
+		failures: counter("rukpak_content_scrub_failures_total", "Stored blobs that could not be read again, and whole passes that could not go on."),
 		completed: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Name: "rukpak_content_scrub_last_completed_timestamp_seconds", Help: "When all blobs had been read again last.", StabilityLevel: metrics.ALPHA,
 		}, labels),

@@ -32,11 +32,11 @@ type usage struct {
 
 var newUsage = sync.OnceValue(func() *usage {
 	desc := func(name, help string) *metrics.Desc {
-		return metrics.NewDesc("rukpak_content_"+name, help, []string{"namespace", "class"}, nil, metrics.ALPHA, "")
+		return metrics.NewDesc(name, help, []string{"namespace", "class"}, nil, metrics.ALPHA, "")
 	}
 	u := &usage{
-		bundles: desc("namespace_bundles", "Bundles that have content."),
-		bytes:   desc("namespace_bytes", "Content that bundles have, current and in history. The same bytes of two bundles count twice."),
+		bundles: desc("rukpak_content_namespace_bundles", "Bundles that have content."),
+		bytes:   desc("rukpak_content_namespace_bytes", "Content that bundles have, current and in history. The same bytes of two bundles count twice."),
 	}
 	legacyregistry.CustomMustRegister(u)
 	return u
@@ -59,6 +59,9 @@ func (u *usage) observe(bundles []rukpak.Bundle) {
 	}
 	u.latest.Store(&sums)
 }
+
+// reset shows nothing any more.
+func (u *usage) reset() { u.latest.Store(nil) }
 
 // DescribeWithStability gives what is shown.
 func (u *usage) DescribeWithStability(ch chan<- *metrics.Desc) {

@@ -3348,6 +3348,13 @@ func schema_pkg_apis_rukpak_v1alpha1_ImageSource(ref common.ReferenceCallback) c
 							Format:      "",
 						},
 					},
+					"platform": {
+						SchemaProps: spec.SchemaProps{
+							Description: "platform is that of the image which is taken where the reference has one for each of several: linux/ARCHITECTURE, or in mode Direct linux/ARCHITECTURE/VARIANT. The unpack pod runs on a node of that architecture, for a node takes the image of its own. Empty means that of the content that the bundle has had from the same source, else that of the class's nodeSelector, else the server's default.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"reference"},
 			},
@@ -3574,6 +3581,13 @@ func schema_pkg_apis_rukpak_v1alpha1_ResolvedImage(ref common.ReferenceCallback)
 							Format:      "",
 						},
 					},
+					"platform": {
+						SchemaProps: spec.SchemaProps{
+							Description: "platform is the one whose image was taken if the reference has several.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 			},
 		},
@@ -3781,7 +3795,7 @@ func schema_pkg_apis_rukpak_v1alpha1_UnpackPodTemplate(ref common.ReferenceCallb
 					},
 					"nodeSelector": {
 						SchemaProps: spec.SchemaProps{
-							Description: "nodeSelector chooses nodes, beside kubernetes.io/os: linux.",
+							Description: "nodeSelector chooses nodes, beside kubernetes.io/os: linux. With kubernetes.io/arch it chooses the platform of the images, too, for bundles that name none; one that names another is refused.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -3839,6 +3853,14 @@ func schema_pkg_apis_rukpak_v1alpha1_UnpackPodTemplate(ref common.ReferenceCallb
 							Format:      "int64",
 						},
 					},
+					"userFrom": {
+						SchemaProps: spec.SchemaProps{
+							Description: "userFrom says who chooses the user ID: Class, by runAsUser, or Cluster. The pod names none then, as clusters want it whose admission gives each namespace user IDs of its own. Where nobody names one, the user is that of the image that a container runs in, and not root. Defaults to Class.\n\nPossible enum values:\n - `\"Class\"` takes runAsUser of the class, or its default.\n - `\"Cluster\"` leaves the user ID to the cluster's admission.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Class", "Cluster"},
+						},
+					},
 				},
 			},
 		},
@@ -3856,7 +3878,7 @@ func schema_pkg_apis_rukpak_v1alpha1_UnpackPolicy(ref common.ReferenceCallback) 
 				Properties: map[string]spec.Schema{
 					"mode": {
 						SchemaProps: spec.SchemaProps{
-							Description: "mode is Auto, ImageVolume, ImageCopy or Direct. Defaults to Auto.\n\nPossible enum values:\n - `\"Auto\"` uses ImageVolume where the cluster has image volumes and ImageCopy elsewhere; Direct where there is no cluster.\n - `\"Direct\"` lets the server pull the image itself, without credentials. It is refused unless the server allows it.\n - `\"ImageCopy\"` runs the server's own static program inside the image. It needs an image path other than \"/\".\n - `\"ImageVolume\"` mounts the image read-only into a pod (KEP-4639).",
+							Description: "mode is Auto, ImageVolume, ImageCopy or Direct. Defaults to Auto.\n\nPossible enum values:\n - `\"Auto\"` uses ImageVolume where the cluster has image volumes and ImageCopy elsewhere; Direct where there is no cluster.\n - `\"Direct\"` lets the server pull the image itself, with no credentials but those that the server's own configuration holds. It is refused unless the server allows it.\n - `\"ImageCopy\"` runs the server's own static program inside the image. It needs an image path other than \"/\".\n - `\"ImageVolume\"` mounts the image read-only into a pod (KEP-4639).",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Auto", "Direct", "ImageCopy", "ImageVolume"},
@@ -3939,10 +3961,17 @@ func schema_pkg_apis_rukpak_v1alpha1_UnpackStatus(ref common.ReferenceCallback) 
 					},
 					"mode": {
 						SchemaProps: spec.SchemaProps{
-							Description: "mode is the way that the attempt takes, never Auto.\n\nPossible enum values:\n - `\"Auto\"` uses ImageVolume where the cluster has image volumes and ImageCopy elsewhere; Direct where there is no cluster.\n - `\"Direct\"` lets the server pull the image itself, without credentials. It is refused unless the server allows it.\n - `\"ImageCopy\"` runs the server's own static program inside the image. It needs an image path other than \"/\".\n - `\"ImageVolume\"` mounts the image read-only into a pod (KEP-4639).",
+							Description: "mode is the way that the attempt takes, never Auto.\n\nPossible enum values:\n - `\"Auto\"` uses ImageVolume where the cluster has image volumes and ImageCopy elsewhere; Direct where there is no cluster.\n - `\"Direct\"` lets the server pull the image itself, with no credentials but those that the server's own configuration holds. It is refused unless the server allows it.\n - `\"ImageCopy\"` runs the server's own static program inside the image. It needs an image path other than \"/\".\n - `\"ImageVolume\"` mounts the image read-only into a pod (KEP-4639).",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Auto", "Direct", "ImageCopy", "ImageVolume"},
+						},
+					},
+					"platform": {
+						SchemaProps: spec.SchemaProps{
+							Description: "platform is the one whose image the attempt takes if the reference has several.",
+							Type:        []string{"string"},
+							Format:      "",
 						},
 					},
 					"podName": {

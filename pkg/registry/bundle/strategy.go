@@ -23,6 +23,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/apis/rukpak/validation"
 	"rukpak.io/apiserver/pkg/provisioner"
+	"rukpak.io/apiserver/pkg/traceparent"
 )
 
 type strategy struct {
@@ -54,23 +55,26 @@ func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	}
 }
 
-func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+func (strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	b := obj.(*rukpak.Bundle)
 	b.Generation = 1
 	b.Status = rukpak.BundleStatus{}
+	setTraceParent(b, traceparent.Of(ctx))
 	begin(b)
 }
 
 // PrepareForUpdate keeps the status, and begins anew with it where the spec changes: nobody ever sees
 // the yes of an earlier generation beside a new spec. A change that asks for the same content keeps it.
-func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+func (strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	b, o := obj.(*rukpak.Bundle), old.(*rukpak.Bundle)
 	b.Status = o.Status
 	b.Generation = o.Generation
 	dropDefaulted(&b.Spec.Source, &o.Spec.Source)
 	if apiequality.Semantic.DeepEqual(b.Spec, o.Spec) {
+		setTraceParent(b, o.Annotations[v1alpha1.AnnotationTraceParent])
 		return
 	}
+	setTraceParent(b, traceparent.Of(ctx))
 	b.Generation++
 	b.Status = *o.Status.DeepCopy()
 	if c := o.Status.Content; c == nil || c.Generation != o.Generation || !sameContent(&b.Spec, &o.Spec, c.Digest) {
@@ -88,6 +92,16 @@ func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	for i := range b.Status.Conditions {
 		b.Status.Conditions[i].ObservedGeneration = b.Generation
 	}
+}
+
+// setTraceParent makes the annotation what the server says. The value of a client would let it have traces recorded that
+// nobody chose to.
+func setTraceParent(b *rukpak.Bundle, value string) {
+	if value == "" {
+		delete(b.Annotations, v1alpha1.AnnotationTraceParent)
+		return
+	}
+	metav1.SetMetaDataAnnotation(&b.ObjectMeta, v1alpha1.AnnotationTraceParent, value)
 }
 
 // dropDefaulted takes out the member of a source's former type when all that is left of it was filled in by the
@@ -123,7 +137,8 @@ func sameContent(a, b *rukpak.BundleSpec, digest string) bool {
 		return false
 	}
 	if a.Source.Image != nil && b.Source.Image != nil {
-		return a.Source.Image.Reference == b.Source.Image.Reference && a.Source.Image.Path == b.Source.Image.Path
+		return a.Source.Image.Reference == b.Source.Image.Reference && a.Source.Image.Path == b.Source.Image.Path &&
+			a.Source.Image.Platform == b.Source.Image.Platform
 	}
 	if a.Source.Upload != nil && b.Source.Upload != nil {
 		return a.Source.Upload.Digest == "" || a.Source.Upload.Digest == digest

@@ -151,6 +151,7 @@ func TestUpdateOfTheSpec(t *testing.T) {
 		"pull policy":               {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.PullPolicy = "Never" }, want: current},
 		"reference":                 {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Reference = "registry.example/other@" + digestB }, want: begun},
 		"path":                      {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Path = "/manifests" }, want: begun},
+		"platform":                  {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Platform = "linux/arm64" }, want: begun},
 		"source type":               {change: func(b *rukpak.Bundle) { b.Spec = uploadBundle("").Spec }, want: begun},
 		"the interval of refreshes": {change: func(b *rukpak.Bundle) { b.Spec.RefreshIntervalSeconds = ptr.To[int32](60) }, want: current},
 		"pull secrets of one that is lost": {

@@ -20,9 +20,10 @@ var (
 	ErrInvalidReference = errors.New("invalid image reference")
 	// ErrNotFound says that the registry knows no such image or layer.
 	ErrNotFound = errors.New("image not found")
-	// ErrUnauthorized says that the registry gives the image to nobody without
-	// credentials. Several registries say so of images that do not exist, too.
-	ErrUnauthorized = errors.New("image does not exist or needs credentials, which are never used here")
+	// ErrUnauthorized says that the registry does not give the image to whoever has the
+	// credentials that there are, if any. Several registries say so of images that do not
+	// exist, too.
+	ErrUnauthorized = errors.New("image does not exist or needs other credentials")
 	// ErrTooManyRequests says that the registry limits the rate of requests.
 	ErrTooManyRequests = errors.New("registry allows no more requests for now")
 	// ErrUnreachable says that the registry cannot be reached, breaks off, or
@@ -37,13 +38,16 @@ var (
 	// ErrPlatform is the ErrInvalidImage that an index holds images, but none for
 	// this platform.
 	ErrPlatform = fmt.Errorf("%w: not for this platform", ErrInvalidImage)
+	// ErrAccess says that a file of an Access cannot be used.
+	ErrAccess = errors.New("configuration of registries")
 	// ErrNoImage is the ErrInvalidImage of an artifact that is no image of files.
 	ErrNoImage = fmt.Errorf("%w: another kind of artifact", ErrInvalidImage)
 )
 
 var (
-	errPlainHTTP = errors.New("plain http is spoken with loopback registries only")
-	errStalled   = errors.New("no byte arrived for too long")
+	errPlainHTTP        = errors.New("plain http is spoken with registries on loopback, and those that are named for it, only")
+	errForbiddenAddress = errors.New("no connection is made to such an address on behalf of a registry")
+	errStalled          = errors.New("no byte arrived for too long")
 )
 
 // invalid makes an ErrInvalidImage.
@@ -62,7 +66,7 @@ func describe(ctx context.Context, reference string, err error) error {
 
 // classify gives an error of a request to a registry its kind.
 func classify(err error) error {
-	if errors.Is(err, ErrInvalidImage) {
+	if errors.Is(err, ErrInvalidImage) || errors.Is(err, ErrAccess) {
 		return err
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -82,7 +86,7 @@ func classify(err error) error {
 			kind = ErrInvalidReference
 		}
 	}
-	// Whatever plain HTTP was answered after that.
+	// On loopback plain HTTP has been tried after that, and what was answered to it says nothing.
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
 		kind = ErrNotTrusted
 	}

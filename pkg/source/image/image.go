@@ -8,9 +8,12 @@
 //	resolved, err := puller.Resolve(ctx, "registry.example/app:v1")
 //	summary, err := puller.Pack(ctx, resolved, "/manifests", w, limits, scratch)
 //
-// It speaks the OCI distribution protocol, and always anonymously: no
-// credential of the host, of a user or of a tenant is looked for. Plain HTTP is
-// spoken with registries on a loopback address alone, as container runtimes do.
+// It speaks the OCI distribution protocol, with the credentials and authorities
+// that an Access gives it and anonymously without one: no credential of the host, of
+// a user or of a tenant is looked for. Plain HTTP is spoken with registries on a
+// loopback address, as container runtimes do, and with those that the Access names.
+// A registry's credentials go to it and to the token server that it names, and stay
+// behind where it redirects to.
 //
 // What it packs is what an image volume of the same image shows: layers are
 // applied as the OCI image specification says, so both ways give the same
@@ -21,45 +24,34 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/tarball"
 )
 
 // Puller pulls images. It may be used by many goroutines at once.
 type Puller struct {
-	transport    http.RoundTripper
-	architecture string
-	floor        bounds
-	stall        time.Duration
+	access    Access
+	transport func() (http.RoundTripper, error)
+	floor     bounds
+	stall     time.Duration
 }
 
-// New returns a Puller for images of linux and this program's architecture.
-// It goes through the proxy that the environment names, if it names one.
-func New() *Puller {
-	return &Puller{
-		transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-			ForceAttemptHTTP2:     true,
-			MaxIdleConns:          20,
-			IdleConnTimeout:       30 * time.Second,
-			TLSHandshakeTimeout:   15 * time.Second,
-			ResponseHeaderTimeout: 30 * time.Second,
-			// A transparent decompression would hide how much was received.
-			DisableCompression: true,
-		},
-		architecture: runtime.GOARCH,
-		floor:        defaultFloor,
-		stall:        time.Minute,
-	}
+// New returns a Puller that pulls anonymously. It goes through the proxy that the
+// environment names, if it names one.
+func New() *Puller { return NewWithAccess(Access{}) }
+
+// NewWithAccess returns a Puller with the credentials and authorities of an Access,
+// which ought to have been checked.
+func NewWithAccess(access Access) *Puller {
+	connections := &transports{file: access.AuthoritiesFile}
+	return &Puller{access: access, transport: connections.get, floor: defaultFloor, stall: time.Minute}
 }
 
 // Resolve returns what reference names at this moment, as
@@ -67,7 +59,7 @@ func New() *Puller {
 // holds a digest is answered without asking the registry.
 //
 // Its errors are ErrInvalidReference, ErrNotFound, ErrUnauthorized,
-// ErrTooManyRequests, ErrUnreachable, ErrNotTrusted and ErrInvalidImage, or that of ctx.
+// ErrTooManyRequests, ErrUnreachable, ErrNotTrusted, ErrInvalidImage and ErrAccess, or that of ctx.
 func (p *Puller) Resolve(ctx context.Context, reference string) (string, error) {
 	ref, err := name.ParseReference(reference, name.WeakValidation)
 	if err != nil {
@@ -90,7 +82,8 @@ func (p *Puller) Resolve(ctx context.Context, reference string) (string, error) 
 // Pack pulls the image that resolved names, a reference by digest, and writes
 // the tree below the directory path of its root to w as a canonical archive. A
 // leading slash of path is allowed; "", "." and "/" mean the root. Of an index
-// the image for linux and the puller's architecture is taken.
+// the image for the platform is taken; the zero Platform means linux and this
+// program's architecture.
 //
 // The limits bound the archive as those of tarball.Canonicalize do. The image
 // as a whole may be four times as large, and always 1 GiB compressed, 4 GiB
@@ -99,13 +92,16 @@ func (p *Puller) Resolve(ctx context.Context, reference string) (string, error) 
 // name, as large as the image's layers and the selected files; empty means
 // os.TempDir().
 //
-// Errors are those of Resolve for what the registry does, *tarball.EntryError
+// Errors are those of Resolve for what the registry does, ErrPlatform, *tarball.EntryError
 // and *tarball.LimitError for what the image holds, and that of ctx. What w
 // holds after an error is no archive.
-func (p *Puller) Pack(ctx context.Context, resolved, path string, w io.Writer, limits tarball.Limits, scratch string) (_ tarball.Summary, err error) {
+func (p *Puller) Pack(ctx context.Context, resolved string, want platform.Platform, path string, w io.Writer, limits tarball.Limits, scratch string) (_ tarball.Summary, err error) {
 	ref, err := name.NewDigest(resolved, name.WeakValidation)
 	if err != nil {
 		return tarball.Summary{}, fmt.Errorf("%w: %w", ErrInvalidReference, err)
+	}
+	if want.IsZero() {
+		want = platform.Own()
 	}
 	root, err := cleanPath(path)
 	if err != nil {
@@ -118,7 +114,7 @@ func (p *Puller) Pack(ctx context.Context, resolved, path string, w io.Writer, l
 	// The file has no name any more and nothing in it outlives the call.
 	defer spool.Close()
 	bounds := p.floor.atLeast(limits)
-	layers, err := p.fetch(ctx, ref, bounds, spool)
+	layers, err := p.fetch(ctx, ref, want, bounds, spool)
 	if err != nil {
 		return tarball.Summary{}, describe(ctx, resolved, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/tarball"
 )
 
@@ -66,7 +67,7 @@ type layer struct {
 // fetch downloads the layers of the image that ref names into spool. They are
 // returned in the order of the manifest, the lowest first, and each has the
 // digest that its manifest says.
-func (p *Puller) fetch(ctx context.Context, ref name.Digest, bounds bounds, spool *os.File) ([]layer, error) {
+func (p *Puller) fetch(ctx context.Context, ref name.Digest, want platform.Platform, bounds bounds, spool *os.File) ([]layer, error) {
 	s, err := p.open(ctx, ref.Context())
 	if err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func (p *Puller) fetch(ctx context.Context, ref name.Digest, bounds bounds, spoo
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidReference, err)
 	}
-	manifest, err := s.image(ctx, digest)
+	manifest, err := s.image(ctx, digest, want)
 	if err != nil {
 		return nil, err
 	}

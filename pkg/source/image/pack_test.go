@@ -14,6 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/tarball"
 )
 
@@ -157,7 +158,7 @@ func TestPackGivesTheMergedTree(t *testing.T) {
 			want, err := tarball.Pack(t.Context(), &packed, disk(t, test.want...), "", tarball.Limits{})
 			must(t, err)
 			var pulled bytes.Buffer
-			got, err := New().Pack(t.Context(), resolved, test.path, &pulled, tarball.Limits{}, t.TempDir())
+			got, err := New().Pack(t.Context(), resolved, platform.Platform{}, test.path, &pulled, tarball.Limits{}, t.TempDir())
 			must(t, err)
 			if got != want {
 				t.Errorf("got %s\n%s\nwant %s\n%s", got.UncompressedDigest, list(t, pulled.Bytes()), want.UncompressedDigest, list(t, packed.Bytes()))
@@ -191,7 +192,7 @@ func TestPackReadsEveryCompression(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			resolved := push(t, host+"/c:"+test.name, imageOf(t, staticLayer(test.raw, test.mediaType)))
-			got, err := New().Pack(t.Context(), resolved, "", discard{}, tarball.Limits{}, t.TempDir())
+			got, err := New().Pack(t.Context(), resolved, platform.Platform{}, "", discard{}, tarball.Limits{}, t.TempDir())
 			must(t, err)
 			if want == "" {
 				want = got.UncompressedDigest
@@ -237,7 +238,7 @@ func TestPackRefuses(t *testing.T) {
 				layers = append(layers, layerOf(t, items...))
 			}
 			resolved := push(t, host+"/refuse:"+string(rune('a'+i)), imageOf(t, layers...))
-			_, err := New().Pack(t.Context(), resolved, test.path, discard{}, tarball.Limits{}, t.TempDir())
+			_, err := New().Pack(t.Context(), resolved, platform.Platform{}, test.path, discard{}, tarball.Limits{}, t.TempDir())
 			refused, ok := errors.AsType[*tarball.EntryError](err)
 			if !ok || refused.Entry != test.entry || !strings.Contains(refused.Reason, test.reason) {
 				t.Errorf("got %v, want entry %q refused since %q", err, test.entry, test.reason)
@@ -248,7 +249,7 @@ func TestPackRefuses(t *testing.T) {
 
 func TestPackSaysThatAPathDoesNotExist(t *testing.T) {
 	resolved := push(t, serve(t, nil)+"/app:v1", imageOf(t, layerOf(t, file0644("a", ""))))
-	_, err := New().Pack(t.Context(), resolved, "manifests", discard{}, tarball.Limits{}, t.TempDir())
+	_, err := New().Pack(t.Context(), resolved, platform.Platform{}, "manifests", discard{}, tarball.Limits{}, t.TempDir())
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want fs.ErrNotExist", err)
 	}
@@ -259,7 +260,7 @@ func TestPackSaysThatAPathDoesNotExist(t *testing.T) {
 func TestRefusedEntriesOutsideThePathDoNotMatter(t *testing.T) {
 	resolved := push(t, serve(t, nil)+"/os:v1", imageOf(t, layerOf(t,
 		symlink("etc/mtab", "/proc/mounts"), item{tar.TypeChar, "dev/null", "", 0o666}, file0644("m/a", "a"))))
-	got, err := New().Pack(t.Context(), resolved, "m", discard{}, tarball.Limits{Files: 1}, t.TempDir())
+	got, err := New().Pack(t.Context(), resolved, platform.Platform{}, "m", discard{}, tarball.Limits{Files: 1}, t.TempDir())
 	must(t, err)
 	if got.Files != 1 {
 		t.Errorf("got %d files, want 1", got.Files)
@@ -287,7 +288,7 @@ func TestPackHoldsLimits(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := test.puller.Pack(t.Context(), resolved, test.path, discard{}, test.limits, t.TempDir())
+			_, err := test.puller.Pack(t.Context(), resolved, platform.Platform{}, test.path, discard{}, test.limits, t.TempDir())
 			limit, ok := errors.AsType[*tarball.LimitError](err)
 			if test.want == "" && err != nil || test.want != "" && (!ok || limit.Limit != test.want) {
 				t.Errorf("got %v, want the limit %q", err, test.want)

@@ -21,6 +21,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"rukpak.io/apiserver/pkg/platform"
 )
 
 // maxNesting is how many indexes may be followed until an image is reached.
@@ -37,29 +39,57 @@ type session struct {
 	client     *http.Client
 	base       url.URL
 	repository string
+	// who says, for errors, with which credentials.
+	who string
 }
 
 // open starts a session: it finds out which scheme the registry speaks, and
-// gets an anonymous token where it wants one.
+// gets a token where it wants one.
 func (p *Puller) open(ctx context.Context, repository name.Repository) (*session, error) {
 	registry := repository.Registry
-	host, _, _ := strings.Cut(registry.RegistryStr(), ":")
-	if strings.HasPrefix(registry.RegistryStr(), "[") {
-		host, _, _ = strings.Cut(registry.RegistryStr()[1:], "]")
-	}
-	below := guard{base: p.transport, loopback: isLoopback(host)}
-	scopes := []string{repository.Scope(transport.PullScope)}
-	above, err := transport.NewWithContext(ctx, registry, authn.Anonymous, below, scopes)
+	host := registry.RegistryStr()
+	base, err := p.transport()
 	if err != nil {
-		return nil, classify(err)
+		return nil, err
 	}
-	return &session{
+	login, err := p.access.login(repository)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{
 		puller: p,
-		client: &http.Client{Transport: above},
 		// The transport replaces the scheme by the one it found out.
-		base:       url.URL{Scheme: "https", Host: registry.RegistryStr()},
+		base:       url.URL{Scheme: "https", Host: host},
 		repository: repository.RepositoryStr(),
-	}, nil
+		who:        "there are no credentials for " + host,
+	}
+	authenticator := authn.Anonymous
+	if login != nil {
+		authenticator = authn.FromConfig(*login)
+		s.who = "with the credentials for " + host
+	}
+	plain := p.access.plain(host)
+	if plain {
+		if registry, err = name.NewRegistry(host, name.WeakValidation, name.Insecure); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInvalidReference, err)
+		}
+	}
+	below := guard{base: base, registry: host, plain: plain}
+	above, err := transport.NewWithContext(ctx, registry, authenticator, below, []string{repository.Scope(transport.PullScope)})
+	if err != nil {
+		return nil, s.classify(err)
+	}
+	s.client = &http.Client{Transport: above}
+	return s, nil
+}
+
+// classify gives an error its kind, and says of one about credentials which there were.
+func (s *session) classify(err error) error {
+	err = classify(err)
+	if errors.Is(err, ErrUnauthorized) {
+		return fmt.Errorf("%s: %w", s.who, err)
+	}
+	return err
 }
 
 // do asks for kind/identifier of the repository. The caller closes the body.
@@ -75,11 +105,11 @@ func (s *session) do(ctx context.Context, method, kind, identifier, accept strin
 		if errors.Is(context.Cause(ctx), errStalled) {
 			err = errStalled
 		}
-		return nil, classify(fmt.Errorf("%s %s: %w", method, target.Path, err))
+		return nil, s.classify(fmt.Errorf("%s %s: %w", method, target.Path, err))
 	}
 	if err := transport.CheckError(resp, http.StatusOK); err != nil {
 		resp.Body.Close()
-		return nil, classify(err)
+		return nil, s.classify(err)
 	}
 	return resp, nil
 }
@@ -103,8 +133,8 @@ func (s *session) resolve(ctx context.Context, tag string) (v1.Hash, error) {
 }
 
 // image returns the manifest of the image that digest names, or that the index
-// which it names holds for the puller's platform.
-func (s *session) image(ctx context.Context, digest v1.Hash) (*v1.Manifest, error) {
+// which it names holds for a platform.
+func (s *session) image(ctx context.Context, digest v1.Hash, want platform.Platform) (*v1.Manifest, error) {
 	for range maxNesting {
 		raw, mediaType, err := s.read(ctx, digest.String())
 		if err != nil {
@@ -125,7 +155,7 @@ func (s *session) image(ctx context.Context, digest v1.Hash) (*v1.Manifest, erro
 			if err != nil {
 				return nil, invalid("index %s: %w", digest, err)
 			}
-			if digest, err = choose(index.Manifests, s.puller.architecture); err != nil {
+			if digest, err = choose(index.Manifests, want); err != nil {
 				return nil, err
 			}
 		default:

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/tarball"
 )
 
@@ -123,7 +125,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 			p := New()
 			resolved, err := p.Resolve(t.Context(), test.reference)
 			if err == nil {
-				_, err = p.Pack(t.Context(), resolved, "", discard{}, tarball.Limits{}, t.TempDir())
+				_, err = p.Pack(t.Context(), resolved, platform.Platform{}, "", discard{}, tarball.Limits{}, t.TempDir())
 			}
 			for _, kind := range []error{ErrInvalidReference, ErrNotFound, ErrUnauthorized, ErrTooManyRequests, ErrUnreachable, ErrNotTrusted, ErrInvalidImage} {
 				if errors.Is(err, kind) != (kind == test.want) {
@@ -168,7 +170,7 @@ func TestBearerTokenIsFetchedAnonymously(t *testing.T) {
 	if err != nil || resolved != want {
 		t.Fatalf("got %s, %v; want %s", resolved, err, want)
 	}
-	_, err = New().Pack(t.Context(), resolved, "", discard{}, tarball.Limits{}, t.TempDir())
+	_, err = New().Pack(t.Context(), resolved, platform.Platform{}, "", discard{}, tarball.Limits{}, t.TempDir())
 	must(t, err)
 }
 
@@ -181,7 +183,7 @@ func TestPlainHTTPIsForLoopbackOnly(t *testing.T) {
 	} {
 		var plain atomic.Bool
 		p := New()
-		p.transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		p.transport = through(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Scheme == "http" {
 				plain.Store(true)
 			}
@@ -204,7 +206,7 @@ func TestRedirectToPlainHTTPIsRefused(t *testing.T) {
 	inner := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
 	defer inner.Close()
 	p := New()
-	p.transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+	p.transport = through(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Host != "registry.example" {
 			return http.DefaultTransport.RoundTrip(r)
 		}
@@ -223,6 +225,11 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// through makes a Puller's transport of a function.
+func through(f roundTripper) func() (http.RoundTripper, error) {
+	return func() (http.RoundTripper, error) { return f, nil }
+}
+
 func TestPackTakesTheImageOfThePlatform(t *testing.T) {
 	host := serve(t, nil)
 	image := func(text string) v1.Image { return imageOf(t, layerOf(t, file0644("which", text))) }
@@ -233,25 +240,36 @@ func TestPackTakesTheImageOfThePlatform(t *testing.T) {
 	arm := func(variant string) *v1.Platform {
 		return &v1.Platform{OS: "linux", Architecture: "arm64", Variant: variant}
 	}
+	amd := func(variant string) *v1.Platform {
+		return &v1.Platform{OS: "linux", Architecture: "amd64", Variant: variant}
+	}
+	arm64 := platform.Platform{OS: "linux", Architecture: "arm64"}
 	nested := mutate.IndexAddendum{
 		Add:        mutate.AppendManifests(empty.Index, attestation, add("nested", arm(""))),
 		Descriptor: v1.Descriptor{MediaType: types.OCIImageIndex, Platform: arm("")},
 	}
 	tests := []struct {
-		name  string
-		index []mutate.IndexAddendum
-		want  string // part of the content or of the error
+		name     string
+		platform platform.Platform
+		index    []mutate.IndexAddendum
+		want     string // part of the content or of the error
+		err      error
 	}{
-		{"exact", []mutate.IndexAddendum{attestation, add("amd64", &v1.Platform{OS: "linux", Architecture: "amd64"}), add("right", arm(""))}, "right"},
-		{"baseline variant before others", []mutate.IndexAddendum{add("v9", arm("v9")), add("right", arm("v8"))}, "right"},
-		{"other variant", []mutate.IndexAddendum{add("v9", arm("v9"))}, "v9"},
-		{"no platform", []mutate.IndexAddendum{attestation, add("neutral", nil)}, "neutral"},
-		{"nested", []mutate.IndexAddendum{nested}, "nested"},
-		{"none", []mutate.IndexAddendum{add("amd64", &v1.Platform{OS: "linux", Architecture: "amd64"}), attestation}, "no image for linux/arm64, only for linux/amd64, unknown/unknown"},
-		{"empty", nil, "holds no image"},
+		{"exact", arm64, []mutate.IndexAddendum{attestation, add("amd64", amd("")), add("right", arm(""))}, "right", nil},
+		{"baseline variant before others", arm64, []mutate.IndexAddendum{add("v9", arm("v9")), add("right", arm("v8"))}, "right", nil},
+		{"other variant", arm64, []mutate.IndexAddendum{add("v9", arm("v9"))}, "v9", nil},
+		{"the variant that is asked for", platform.Platform{OS: "linux", Architecture: "arm64", Variant: "v9"}, []mutate.IndexAddendum{add("v8", arm("v8")), add("right", arm("v9"))}, "right", nil},
+		{"the baseline is asked for, and not named", platform.Platform{OS: "linux", Architecture: "arm64", Variant: "v8"}, []mutate.IndexAddendum{add("v9", arm("v9")), add("right", arm(""))}, "right", nil},
+		{"a variant that is not there", platform.Platform{OS: "linux", Architecture: "amd64", Variant: "v3"}, []mutate.IndexAddendum{add("v1", amd(""))}, "none for linux/amd64/v3, only for linux/amd64", ErrPlatform},
+		{"no platform", arm64, []mutate.IndexAddendum{attestation, add("neutral", nil)}, "neutral", nil},
+		{"nested", arm64, []mutate.IndexAddendum{nested}, "nested", nil},
+		{"none", arm64, []mutate.IndexAddendum{add("amd64", amd("")), attestation}, "none for linux/arm64, only for linux/amd64, unknown/unknown", ErrPlatform},
+		{"this program's own", platform.Platform{}, []mutate.IndexAddendum{
+			add("other", &v1.Platform{OS: "linux", Architecture: "mips"}), add("right", &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
+		}, "right", nil},
+		{"empty", arm64, nil, "holds no image", ErrNoImage},
 	}
 	p := New()
-	p.architecture = "arm64"
 	for i, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			ref, err := name.ParseReference(fmt.Sprintf("%s/platform:%d", host, i))
@@ -260,7 +278,7 @@ func TestPackTakesTheImageOfThePlatform(t *testing.T) {
 			resolved, err := p.Resolve(t.Context(), ref.String())
 			must(t, err)
 			var out writer
-			_, err = p.Pack(t.Context(), resolved, "", &out, tarball.Limits{}, t.TempDir())
+			_, err = p.Pack(t.Context(), resolved, test.platform, "", &out, tarball.Limits{}, t.TempDir())
 			got := fmt.Sprint(err)
 			if err == nil {
 				got = list(t, out)
@@ -268,8 +286,8 @@ func TestPackTakesTheImageOfThePlatform(t *testing.T) {
 			if !strings.Contains(got, test.want) {
 				t.Errorf("got %s, want %q", got, test.want)
 			}
-			if kind := map[string]error{"none": ErrPlatform, "empty": ErrNoImage}[test.name]; err != nil && (!errors.Is(err, kind) || !errors.Is(err, ErrInvalidImage)) {
-				t.Errorf("got %v, want %v", err, kind)
+			if err != nil && (!errors.Is(err, test.err) || !errors.Is(err, ErrInvalidImage)) {
+				t.Errorf("got %v, want %v", err, test.err)
 			}
 		})
 	}
@@ -321,7 +339,7 @@ func TestLyingRegistries(t *testing.T) {
 			})
 			resolved := push(t, host+"/app:v1", imageOf(t, staticLayer(honest, types.OCILayer)))
 			lying.Store(true)
-			_, err := New().Pack(t.Context(), resolved, "", discard{}, tarball.Limits{}, t.TempDir())
+			_, err := New().Pack(t.Context(), resolved, platform.Platform{}, "", discard{}, tarball.Limits{}, t.TempDir())
 			if !errors.Is(err, test.want) {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
@@ -356,7 +374,7 @@ func TestLayersThatAreNone(t *testing.T) {
 		"cut":     staticLayer(tarOf(t, file0644("a", strings.Repeat("a", 2000)))[:1024], types.OCIUncompressedLayer),
 	} {
 		resolved := push(t, host+"/none:"+name, imageOf(t, layer))
-		_, err := New().Pack(t.Context(), resolved, "", discard{}, tarball.Limits{}, t.TempDir())
+		_, err := New().Pack(t.Context(), resolved, platform.Platform{}, "", discard{}, tarball.Limits{}, t.TempDir())
 		if !errors.Is(err, ErrInvalidImage) || errors.Is(err, ErrNoImage) != (name == "chart") {
 			t.Errorf("%s: got %v, want ErrInvalidImage", name, err)
 		}
@@ -395,7 +413,7 @@ func TestPackEndsWithItsContext(t *testing.T) {
 		cancel()
 	}()
 	scratch := t.TempDir()
-	_, err := New().Pack(ctx, resolved, "", discard{}, tarball.Limits{}, scratch)
+	_, err := New().Pack(ctx, resolved, platform.Platform{}, "", discard{}, tarball.Limits{}, scratch)
 	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnreachable) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
@@ -407,7 +425,7 @@ func TestPackEndsWithItsContext(t *testing.T) {
 func TestPackEndsWhenNothingArrives(t *testing.T) {
 	p := New()
 	p.stall = 20 * time.Millisecond
-	_, err := p.Pack(t.Context(), hang(t, make(chan struct{}, 1)), "", discard{}, tarball.Limits{}, t.TempDir())
+	_, err := p.Pack(t.Context(), hang(t, make(chan struct{}, 1)), platform.Platform{}, "", discard{}, tarball.Limits{}, t.TempDir())
 	if !errors.Is(err, ErrUnreachable) || !errors.Is(err, errStalled) {
 		t.Errorf("got %v, want a stalled ErrUnreachable", err)
 	}
@@ -416,7 +434,7 @@ func TestPackEndsWhenNothingArrives(t *testing.T) {
 func TestPackReportsABrokenWriter(t *testing.T) {
 	resolved := push(t, serve(t, nil)+"/app:v1", imageOf(t, layerOf(t, file0644("a", "a"))))
 	broken := errors.New("broken")
-	_, err := New().Pack(t.Context(), resolved, "", failing{broken}, tarball.Limits{}, t.TempDir())
+	_, err := New().Pack(t.Context(), resolved, platform.Platform{}, "", failing{broken}, tarball.Limits{}, t.TempDir())
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v, want that of the writer", err)
 	}

@@ -4,9 +4,16 @@
 package image
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
+	"sync"
+	"syscall"
 	"time"
 )
 
@@ -19,17 +26,108 @@ const maxResponse = 4 << 20
 // which sets none.
 const acceptBlob = "application/octet-stream, */*;q=0.5"
 
-// guard is the transport below everything that is asked for one image. It
-// refuses plain HTTP wherever the registry is not on a loopback address, also
-// after a redirect, and bounds what a response may hold.
+// transports make connections that trust what a file says at the moment, beside what
+// the system trusts.
+type transports struct {
+	file string
+
+	mu      sync.Mutex
+	content []byte // of the file, as current was made of it
+	current *http.Transport
+}
+
+// get returns the transport for one image.
+func (t *transports) get() (http.RoundTripper, error) {
+	var content []byte
+	if t.file != "" {
+		var err error
+		if content, err = readAccessFile(t.file); err != nil {
+			return nil, err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.current != nil && bytes.Equal(content, t.content) {
+		return t.current, nil
+	}
+	roots, err := authorities(t.file, content)
+	if err != nil {
+		return nil, err
+	}
+	if t.current != nil {
+		t.current.CloseIdleConnections()
+	}
+	t.content, t.current = content, newTransport(roots)
+	return t.current, nil
+}
+
+func newTransport(roots *x509.CertPool) *http.Transport {
+	dialer := &net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second, ControlContext: checkAddress}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2:     true,
+		MaxIdleConns:          20,
+		IdleConnTimeout:       30 * time.Second,
+		TLSHandshakeTimeout:   15 * time.Second,
+		ResponseHeaderTimeout: 30 * time.Second,
+		// A transparent decompression would hide how much was received.
+		DisableCompression: true,
+	}
+}
+
+func readAuthorities(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	content, err := readAccessFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return authorities(file, content)
+}
+
+// authorities are those of the system and those in content; nil, which means those of
+// the system, without a file.
+func authorities(file string, content []byte) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool() // a system without any, as in an image FROM scratch
+	}
+	if !roots.AppendCertsFromPEM(content) {
+		return nil, fmt.Errorf("%w: %s holds no certificate", ErrAccess, file)
+	}
+	return roots, nil
+}
+
+// guard is the transport below everything that is asked for one image. What a
+// registry redirects to, and the token server that it names, are its choice and not
+// ours: so neither is spoken to without TLS unless the registry itself may be, nor
+// found on loopback unless the registry itself is there. And it bounds what a response may hold.
 type guard struct {
-	base     http.RoundTripper
-	loopback bool
+	base http.RoundTripper
+	// registry is the host of the image, with the port if the reference has one.
+	registry string
+	plain    bool
 }
 
 func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme != "https" && !(g.loopback && isLoopback(req.URL.Hostname())) {
-		return nil, errPlainHTTP
+	own := req.URL.Host == g.registry
+	atHome := isLoopback(hostOf(g.registry))
+	if req.URL.Scheme != "https" && !(g.plain && (own || atHome && isLoopback(req.URL.Hostname()))) {
+		return nil, fmt.Errorf("%s: %w", req.URL.Host, errPlainHTTP)
+	}
+	proxy, err := http.ProxyFromEnvironment(req)
+	if err != nil {
+		return nil, err
+	}
+	// Where a proxy connects to is the proxy's business, and it may be on loopback itself.
+	if proxy == nil {
+		req = req.WithContext(context.WithValue(req.Context(), reach{}, reach{loopback: own || atHome}))
 	}
 	resp, err := g.base.RoundTrip(req)
 	if err != nil {
@@ -39,6 +137,30 @@ func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Body = http.MaxBytesReader(nil, resp.Body, maxResponse)
 	}
 	return resp, nil
+}
+
+// reach is the key, and the value, under which a context says what may be connected to.
+type reach struct{ loopback bool }
+
+// checkAddress refuses, whatever name led to it, an address where no registry is: that
+// of a link alone, where clouds give credentials to whoever asks, and loopback where it
+// is not what the reference itself means.
+func checkAddress(ctx context.Context, _, address string, _ syscall.RawConn) error {
+	allowed, ok := ctx.Value(reach{}).(reach)
+	if !ok {
+		return nil
+	}
+	target, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	switch ip := target.Addr().Unmap(); {
+	case ip.IsLinkLocalUnicast(), ip.IsMulticast(), ip.IsUnspecified():
+		return fmt.Errorf("%s: %w", ip, errForbiddenAddress)
+	case ip.IsLoopback() && !allowed.loopback:
+		return fmt.Errorf("%s: %w", ip, errForbiddenAddress)
+	}
+	return nil
 }
 
 func isLoopback(host string) bool {

@@ -35,6 +35,8 @@ const (
 	EnvBytes = "RUKPAK_LIMIT_BYTES"
 	// EnvFiles bounds the entries that are not directories.
 	EnvFiles = "RUKPAK_LIMIT_FILES"
+	// EnvTraceParent is the span that the upload belongs to, as W3C Trace Context writes it; empty for none.
+	EnvTraceParent = "RUKPAK_TRACEPARENT"
 	// EnvTimeout bounds the whole run, as time.ParseDuration reads it.
 	EnvTimeout = "RUKPAK_TIMEOUT"
 	// EnvJobs holds, as a JSON list of Job, what CommandRunAll does, in place of EnvURL, EnvRoot and EnvPath.
@@ -62,6 +64,10 @@ type Job struct {
 	// Path is the path inside the image whose files are the content.
 	Path string `json:"path"`
 }
+
+// TrailerWalk is the trailer field of a PUT that says how long the program has read and packed, as
+// time.ParseDuration reads it. The time that it waited for the server to take the bytes is none of it.
+const TrailerWalk = "Rukpak-Walk"
 
 // Program is where the program stands in the server's own image.
 const Program = "/rukpak-unpack"

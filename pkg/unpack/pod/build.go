@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/unpack/contract"
 )
 
@@ -34,6 +35,8 @@ type Params struct {
 	Endpoint Endpoint
 	// Key makes the proof.
 	Key []byte
+	// TraceParent is the span that the upload belongs to, empty for none.
+	TraceParent string
 	// AccountSecrets are the pull secrets of the bundle's service account.
 	AccountSecrets []corev1.LocalObjectReference
 }
@@ -120,7 +123,11 @@ func (b *builder) spec() corev1.PodSpec {
 	if nodeSelector == nil {
 		nodeSelector = map[string]string{}
 	}
-	nodeSelector[corev1.LabelOSStable] = "linux"
+	nodeSelector[corev1.LabelOSStable] = platform.Linux
+	// The node takes the image of its own architecture.
+	if p, err := platform.Parse(b.attempt.Platform); err == nil {
+		nodeSelector[corev1.LabelArchStable] = p.Architecture
+	}
 	return corev1.PodSpec{
 		RestartPolicy:                 corev1.RestartPolicyNever,
 		ActiveDeadlineSeconds:         ptr.To(int64(Timeout(b.Class).Seconds())),

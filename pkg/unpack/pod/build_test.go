@@ -52,6 +52,7 @@ func tuned(p Params) Params {
 	p.Bundle.Spec.ServiceAccountName = "puller"
 	p.Bundle.Spec.ImagePullSecrets = []v1alpha1.LocalObjectReference{{Name: "regcred"}, {Name: "shared"}}
 	p.Bundle.Spec.Source.Image.Path = "/manifests/$(GODEBUG)"
+	p.Bundle.Status.Unpack.Platform = "linux/arm64"
 	p.Class.Unpack.TimeoutSeconds = ptr.To[int32](7200)
 	p.Class.Unpack.PodTemplate = &v1alpha1.UnpackPodTemplate{
 		Labels:            map[string]string{"team": "a", LabelManagedBy: "somebody-else"},
@@ -156,6 +157,25 @@ func TestRestricted(t *testing.T) {
 				t.Errorf("volume %s is of a kind that restricted refuses", v.Name)
 			}
 		}
+	}
+}
+
+// TestUserFromCluster names no user, so that admission may.
+func TestUserFromCluster(t *testing.T) {
+	p := testParams(v1alpha1.UnpackModeImageVolume, byTag, "/")
+	p.Class.Unpack.PodTemplate = &v1alpha1.UnpackPodTemplate{UserFrom: v1alpha1.UserFromCluster}
+	pod := Build(p)
+	if s := pod.Spec.SecurityContext; s.RunAsUser != nil || s.RunAsGroup != nil || !*s.RunAsNonRoot {
+		t.Errorf("the pod has %+v", s)
+	}
+	for _, c := range pod.Spec.Containers {
+		if c.SecurityContext.RunAsUser != nil {
+			t.Errorf("container %s names a user", c.Name)
+		}
+	}
+	p.Class.Unpack.PodTemplate.UserFrom = v1alpha1.UserFromClass
+	if user := Build(p).Spec.SecurityContext.RunAsUser; user == nil || *user != defaultUser {
+		t.Errorf("the class names the user %v", user)
 	}
 }
 

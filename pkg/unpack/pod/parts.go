@@ -62,16 +62,16 @@ func Limits(class *v1alpha1.ProvisionerClass) tarball.Limits {
 }
 
 func (b *builder) podSecurity() *corev1.PodSecurityContext {
-	user := int64(defaultUser)
-	if b.template.RunAsUser != nil {
-		user = *b.template.RunAsUser
-	}
-	return &corev1.PodSecurityContext{
+	security := &corev1.PodSecurityContext{
 		RunAsNonRoot:   ptr.To(true),
-		RunAsUser:      ptr.To(user),
-		RunAsGroup:     ptr.To(user),
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
+	if b.template.UserFrom == v1alpha1.UserFromCluster {
+		return security
+	}
+	user := ptr.Deref(b.template.RunAsUser, defaultUser)
+	security.RunAsUser, security.RunAsGroup = ptr.To(user), ptr.To(user)
+	return security
 }
 
 func containerSecurity() *corev1.SecurityContext {
@@ -157,6 +157,7 @@ func (b *builder) bounds() []corev1.EnvVar {
 		literal(contract.EnvCompressedBytes, strconv.FormatInt(limits.CompressedBytes, 10)),
 		literal(contract.EnvBytes, strconv.FormatInt(limits.Bytes, 10)),
 		literal(contract.EnvFiles, strconv.FormatInt(limits.Files, 10)),
+		literal(contract.EnvTraceParent, b.TraceParent),
 		literal(contract.EnvTimeout, Timeout(b.Class).String()),
 	}
 }

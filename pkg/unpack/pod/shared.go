@@ -53,7 +53,7 @@ func ShareKind(class *v1alpha1.ProvisionerClass, bundle *v1alpha1.Bundle, mode v
 	}
 	slices.Sort(secrets)
 	// None of these can hold a line break.
-	return strings.Join(append([]string{string(class.UID), strconv.FormatInt(class.Generation, 10), Account(bundle)}, secrets...), "\n")
+	return strings.Join(append([]string{string(class.UID), strconv.FormatInt(class.Generation, 10), Account(bundle), bundle.Spec.Source.Image.Platform}, secrets...), "\n")
 }
 
 // BuildShared makes the pod of the attempts of several bundles of one kind. Params.Bundle and

@@ -156,6 +156,7 @@ func TestShareKind(t *testing.T) {
 			b.Spec.ServiceAccountName = v1alpha1.DefaultServiceAccountName
 		}, shares: true},
 		"another service account": {change: func(_ *v1alpha1.ProvisionerClass, b *v1alpha1.Bundle) { b.Spec.ServiceAccountName = "x" }},
+		"another platform":        {change: func(_ *v1alpha1.ProvisionerClass, b *v1alpha1.Bundle) { b.Spec.Source.Image.Platform = "linux/arm64" }},
 		"a pull secret": {change: func(_ *v1alpha1.ProvisionerClass, b *v1alpha1.Bundle) {
 			b.Spec.ImagePullSecrets = []v1alpha1.LocalObjectReference{{Name: "s"}}
 		}},

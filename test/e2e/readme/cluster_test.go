@@ -1,7 +1,7 @@
 // Copyright The rukpak-apiserver Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package readme runs the README's sessions on the real cluster.
+// Package readme runs the sessions of the README and of the docs on the real cluster.
 package readme
 
 import (
@@ -14,13 +14,9 @@ import (
 	"rukpak.io/apiserver/test/readme"
 )
 
-// TestCluster types what the README shows for a cluster, in one folder, and compares what is printed.
-func TestCluster(t *testing.T) {
+// TestSessions types what the pages show for a cluster, each session in one folder, and compares what is printed.
+func TestSessions(t *testing.T) {
 	root, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	steps, err := readme.Steps(filepath.Join(root, "README.md"), "cluster")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,12 +24,27 @@ func TestCluster(t *testing.T) {
 		t.Fatal("KUBECONFIG is not set: make e2e does")
 	}
 	env := append(os.Environ(), "PATH="+filepath.Join(root, "_output", "bin")+":"+os.Getenv("PATH"))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	dir := t.TempDir()
-	for _, step := range steps {
-		if err := step.Run(ctx, dir, env); err != nil {
-			t.Fatal(err)
-		}
+	for _, session := range []struct{ page, name string }{
+		{"README.md", "cluster"},
+		{"docs/recipes.md", "recipes"},
+		{"docs/rbac.md", "rbac"},
+		{"docs/provisioners.md", "provisioner"},
+		{"docs/migration.md", "migration"},
+	} {
+		t.Run(session.name, func(t *testing.T) {
+			t.Parallel()
+			steps, err := readme.Steps(filepath.Join(root, session.page), session.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			dir := t.TempDir()
+			for _, step := range steps {
+				if err := step.Run(ctx, dir, env); err != nil {
+					t.Fatalf("%s: %v", session.page, err)
+				}
+			}
+		})
 	}
 }

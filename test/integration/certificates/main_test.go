@@ -160,7 +160,7 @@ func (w *world) start(t *testing.T, n int, flags ...string) {
 			[]string{"POD_NAME=" + name, "POD_NAMESPACE=" + harness.SystemNamespace}, append(append(w.shared(),
 				"--data-dir="+r.dir, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 				"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
-				"--service-name="+harness.ServiceName, "--unpack-image=registry.invalid/rukpak-apiserver:test", "-v=2"), flags...)...)
+				"--service-name="+harness.ServiceName, "--unpack-image="+harness.UnpackImage, "-v=2"), flags...)...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,6 +33,9 @@ const (
 	APIServiceName  = "v1alpha1.rukpak.io"
 )
 
+// UnpackImage is the image of unpack pods, as artifacts/deploy names it. No node is there to pull it.
+const UnpackImage = "rukpak-apiserver:latest"
+
 // APIServices is the resource of APIServices.
 var APIServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
@@ -201,7 +204,7 @@ func (c *Cluster) server(ctx context.Context, dir string, o ServerOptions) (*Ser
 	}
 	return newServer(c.Programs, dir, o.Port,
 		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
-		"--service-name="+ServiceName, "--service-namespace="+o.Namespace, "--unpack-image=registry.invalid/rukpak-apiserver:test",
+		"--service-name="+ServiceName, "--service-namespace="+o.Namespace, "--unpack-image="+UnpackImage,
 		"--audit-policy-file="+filepath.Join(c.Root, "artifacts/deploy/base/audit-policy.yaml"), "--audit-log-path="+filepath.Join(dir, "audit.log"),
 		"--content-gc-grace=20s", "--unpack-backoff=1s"), nil
 }

@@ -73,6 +73,9 @@ const (
 	// ReasonPullPolicyNotAllowed means that the class does not allow the bundle's pull
 	// policy, or not any more.
 	ReasonPullPolicyNotAllowed = "PullPolicyNotAllowed"
+	// ReasonPlatformNotAllowed means that the class, or its mode, cannot give the platform
+	// that the bundle asks for.
+	ReasonPlatformNotAllowed = "PlatformNotAllowed"
 	// ReasonPathNotSupported means that the mode cannot read that path of an image.
 	ReasonPathNotSupported = "PathNotSupported"
 )

@@ -33,6 +33,9 @@ const (
 	AnnotationRefresh = "rukpak.io/refresh"
 	// LabelBundleUID on an unpack pod holds the UID of its Bundle.
 	LabelBundleUID = "rukpak.io/bundle-uid"
+	// AnnotationTraceParent on a Bundle is the span, as W3C Trace Context writes it, of the request that made its
+	// spec what it is. The server sets it, where that request is traced, and takes no value of anybody else.
+	AnnotationTraceParent = "rukpak.io/traceparent"
 	// AnnotationAttempt on an unpack pod holds the proof that the server made it: a
 	// keyed hash over the attempt that the pod serves.
 	AnnotationAttempt = "rukpak.io/attempt"
@@ -120,8 +123,8 @@ const (
 	// UnpackModeImageCopy runs the server's own static program inside the image. It
 	// needs an image path other than "/".
 	UnpackModeImageCopy UnpackMode = "ImageCopy"
-	// UnpackModeDirect lets the server pull the image itself, without credentials. It is
-	// refused unless the server allows it.
+	// UnpackModeDirect lets the server pull the image itself, with no credentials but those
+	// that the server's own configuration holds. It is refused unless the server allows it.
 	UnpackModeDirect UnpackMode = "Direct"
 )
 
@@ -170,7 +173,9 @@ type UnpackPodTemplate struct {
 	// +listType=map
 	// +listMapKey=name
 	ImagePullSecrets []LocalObjectReference `json:"imagePullSecrets,omitempty"`
-	// nodeSelector chooses nodes, beside kubernetes.io/os: linux.
+	// nodeSelector chooses nodes, beside kubernetes.io/os: linux. With kubernetes.io/arch it
+	// chooses the platform of the images, too, for bundles that name none; one that
+	// names another is refused.
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	// tolerations of the pod.
@@ -190,7 +195,24 @@ type UnpackPodTemplate struct {
 	// Not 0. Defaults to 65532.
 	// +optional
 	RunAsUser *int64 `json:"runAsUser,omitempty"`
+	// userFrom says who chooses the user ID: Class, by runAsUser, or Cluster. The pod names
+	// none then, as clusters want it whose admission gives each namespace user IDs of its
+	// own. Where nobody names one, the user is that of the image that a container runs in, and not root.
+	// Defaults to Class.
+	// +optional
+	UserFrom UserSource `json:"userFrom,omitempty"`
 }
+
+// UserSource says who chooses the user ID of unpack pods.
+// +enum
+type UserSource string
+
+const (
+	// UserFromClass takes runAsUser of the class, or its default.
+	UserFromClass UserSource = "Class"
+	// UserFromCluster leaves the user ID to the cluster's admission.
+	UserFromCluster UserSource = "Cluster"
+)
 
 // LocalObjectReference names an object in the namespace of the one that refers to it.
 type LocalObjectReference struct {
@@ -360,6 +382,14 @@ type ImageSource struct {
 	// Defaults to "/".
 	// +optional
 	Path string `json:"path,omitempty"`
+
+	// platform is that of the image which is taken where the reference has one for each of
+	// several: linux/ARCHITECTURE, or in mode Direct linux/ARCHITECTURE/VARIANT. The unpack pod runs on
+	// a node of that architecture, for a node takes the image of its own. Empty means that of the
+	// content that the bundle has had from the same source, else that of the class's nodeSelector, else
+	// the server's default.
+	// +optional
+	Platform string `json:"platform,omitempty"`
 }
 
 // UploadSource is content that a client writes to the subresource "content".
@@ -504,6 +534,9 @@ type ResolvedImage struct {
 	// message says why there is no reference.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// platform is the one whose image was taken if the reference has several.
+	// +optional
+	Platform string `json:"platform,omitempty"`
 }
 
 // ResolvedUpload says who wrote the content.
@@ -565,6 +598,9 @@ type UnpackStatus struct {
 	// +optional
 	// +k8s:optional
 	Mode UnpackMode `json:"mode,omitempty"`
+	// platform is the one whose image the attempt takes if the reference has several.
+	// +optional
+	Platform string `json:"platform,omitempty"`
 	// podName is the name of the unpack pod.
 	// +optional
 	PodName string `json:"podName,omitempty"`

@@ -394,6 +394,7 @@ func Validate_ImageSource(
 
 	// field ImageSource.PullPolicy has no validation
 	// field ImageSource.Path has no validation
+	// field ImageSource.Platform has no validation
 	return errs
 }
 
@@ -663,6 +664,7 @@ func Validate_UnpackStatus(
 		errs = append(errs, fn(fldPath.Child("mode"), &obj.Mode, oldVal, oldObj != nil)...)
 	}
 
+	// field UnpackStatus.Platform has no validation
 	// field UnpackStatus.PodName has no validation
 	// field UnpackStatus.PodUID has no validation
 	// field UnpackStatus.ResolvedReference has no validation

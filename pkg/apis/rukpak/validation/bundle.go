@@ -16,6 +16,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/platform"
 )
 
 // Bounds of refreshIntervalSeconds. Each look runs a pod, which is why they are not more often.
@@ -110,6 +111,11 @@ func imageSource(s *rukpak.ImageSource, at *field.Path) field.ErrorList {
 		errs = append(errs, field.TooLong(at.Child("path"), p, maxPathLength))
 	case strings.ContainsRune(p, 0):
 		errs = append(errs, field.Invalid(at.Child("path"), p, "must not contain a NUL"))
+	}
+	if s.Platform != "" {
+		if _, err := platform.Parse(s.Platform); err != nil {
+			errs = append(errs, field.Invalid(at.Child("platform"), s.Platform, err.Error()))
+		}
 	}
 	return errs
 }

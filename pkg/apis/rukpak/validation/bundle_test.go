@@ -94,6 +94,10 @@ func TestBundle(t *testing.T) {
 		"a path with a slash at end": {change: path("/a/"), want: []string{"spec.source.image.path FieldValueInvalid"}},
 		"a path that is too long":    {change: path("/" + strings.Repeat("a", 4096)), want: []string{"spec.source.image.path FieldValueTooLong"}},
 		"a path with a NUL":          {change: path("/a\x00b"), want: []string{"spec.source.image.path FieldValueInvalid"}},
+		"a platform":                 {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Platform = "linux/arm64" }},
+		"a platform with a variant":  {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Platform = "linux/arm/v7" }},
+		"an architecture alone":      {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Platform = "arm64" }, want: []string{"spec.source.image.platform FieldValueInvalid"}},
+		"a platform of another OS":   {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Platform = "windows/amd64" }, want: []string{"spec.source.image.platform FieldValueInvalid"}},
 		"no member":                  {change: func(b *rukpak.Bundle) { b.Spec.Source.Image = nil }}, // the union says so
 		"an upload without a member": {bundle: upload, change: func(b *rukpak.Bundle) { b.Spec.Source.Upload = nil }},
 		"an upload with a digest":    {bundle: upload, change: func(b *rukpak.Bundle) { b.Spec.Source.Upload.Digest = digest }},

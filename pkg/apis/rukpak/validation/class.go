@@ -17,6 +17,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/provisioner"
 )
 
@@ -30,7 +31,10 @@ const (
 	maxRevisionHistoryLimit = 100
 )
 
-var pullPolicies = sets.New(corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+var (
+	pullPolicies = sets.New(corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+	userSources  = sets.New(rukpak.UserFromClass, rukpak.UserFromCluster)
+)
 
 // Class validates a class. stores are the names of the configured content stores.
 func Class(c *rukpak.ProvisionerClass, stores sets.Set[string]) field.ErrorList {
@@ -145,6 +149,17 @@ func podTemplate(t *rukpak.UnpackPodTemplate, path *field.Path) field.ErrorList 
 			for _, msg := range validation.IsValidUserID(*u) {
 				errs = append(errs, field.Invalid(path.Child("runAsUser"), *u, msg))
 			}
+		}
+	}
+	if t.UserFrom != "" && !userSources.Has(t.UserFrom) {
+		errs = append(errs, field.NotSupported(path.Child("userFrom"), t.UserFrom, sets.List(userSources)))
+	}
+	if t.RunAsUser != nil && t.UserFrom == rukpak.UserFromCluster {
+		errs = append(errs, field.Forbidden(path.Child("runAsUser"), "userFrom leaves the user ID to the cluster"))
+	}
+	if arch, ok := t.NodeSelector[corev1.LabelArchStable]; ok {
+		if _, err := platform.Parse(platform.Linux + "/" + arch); err != nil {
+			errs = append(errs, field.Invalid(path.Child("nodeSelector").Key(corev1.LabelArchStable), arch, err.Error()))
 		}
 	}
 	if r := t.Resources; r != nil {

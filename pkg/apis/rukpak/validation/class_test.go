@@ -147,6 +147,13 @@ func TestPodTemplate(t *testing.T) {
 		"root":                     {change: user(0), want: []string{at + "runAsUser FieldValueInvalid"}},
 		"a negative user":          {change: user(-1), want: []string{at + "runAsUser FieldValueInvalid"}},
 		"a user that is too large": {change: user(1 << 31), want: []string{at + "runAsUser FieldValueInvalid"}},
+		"a user from the cluster":  {change: template(func(p *rukpak.UnpackPodTemplate) { p.UserFrom = rukpak.UserFromCluster })},
+		"a user from elsewhere":    {change: template(func(p *rukpak.UnpackPodTemplate) { p.UserFrom = "Image" }), want: []string{at + "userFrom FieldValueNotSupported"}},
+		"two sources of the user": {change: template(func(p *rukpak.UnpackPodTemplate) {
+			p.RunAsUser, p.UserFrom = ptr.To[int64](1000), rukpak.UserFromCluster
+		}), want: []string{at + "runAsUser FieldValueForbidden"}},
+		"nodes of an architecture": {change: template(func(p *rukpak.UnpackPodTemplate) { p.NodeSelector = map[string]string{"kubernetes.io/arch": "arm64"} })},
+		"nodes of a misspelt one":  {change: template(func(p *rukpak.UnpackPodTemplate) { p.NodeSelector = map[string]string{"kubernetes.io/arch": "aarch64"} }), want: []string{at + "nodeSelector[kubernetes.io/arch] FieldValueInvalid"}},
 		"resources":                {change: resources("64Mi", "64Mi")},
 		"more than the limit":      {change: resources("65Mi", "64Mi"), want: []string{at + "resources.requests[memory] FieldValueInvalid"}},
 		"a negative request":       {change: resources("-1", "64Mi"), want: []string{at + "resources.requests[memory] FieldValueInvalid"}},

@@ -340,6 +340,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: path
       type:
         scalar: string
+    - name: platform
+      type:
+        scalar: string
     - name: pullPolicy
       type:
         scalar: string
@@ -407,6 +410,9 @@ var schemaYAML = typed.YAMLObject(`types:
   map:
     fields:
     - name: message
+      type:
+        scalar: string
+    - name: platform
       type:
         scalar: string
     - name: reference
@@ -506,6 +512,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.Toleration
           elementRelationship: atomic
+    - name: userFrom
+      type:
+        scalar: string
 - name: io.rukpak.apiserver.pkg.apis.rukpak.v1alpha1.UnpackPolicy
   map:
     fields:
@@ -561,6 +570,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: nonce
+      type:
+        scalar: string
+    - name: platform
       type:
         scalar: string
     - name: podName

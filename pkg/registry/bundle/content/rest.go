@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -78,6 +80,8 @@ type Config struct {
 	// Whole returns an error while etcd and the stores may not belong together: what a store lacks then is no loss.
 	// Nil means that they do.
 	Whole func(context.Context) error
+	// Tracer records the writes of attempts at bundles whose creation was traced. Nil records none.
+	Tracer trace.Tracer
 	// Released is called when content may have become that of nobody.
 	Released func()
 	Now      func() time.Time
@@ -136,6 +140,9 @@ func NewREST(config Config) *REST {
 	r := &REST{
 		Config: config, uploads: NewPlaces(maxUploads), attempts: NewPlaces(maxAttempts),
 		readers: newReaderLimits(config.MaxReaders, config.MaxReadersPerUser), seals: newSeals(),
+	}
+	if r.Tracer == nil {
+		r.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	r.indexes = newIndexes(config.Scratch)
 	for i := range r.commits {

@@ -54,6 +54,8 @@ func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOpti
 func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *http.Request) (_ *rukpak.Bundle, code int, err error) {
 	b, class, g, store := t.Bundle, t.class, t.grant, t.Store
 	defer func() { r.NoteFull(ctx, b, err) }()
+	times := r.measure(b, g, req, body)
+	defer func() { times.end(err) }()
 	done, err := r.admit(ctx, b, g, store)
 	if err != nil {
 		return nil, 0, err
@@ -87,6 +89,7 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 		return nil, 0, err
 	}
 	indexing.summary = summary
+	ctx = times.received(ctx)
 	if t.committing != nil {
 		if err := t.committing(ctx, summary.Digest); err != nil {
 			return nil, 0, err
@@ -252,7 +255,7 @@ func (r *REST) resolve(ctx context.Context, b *rukpak.Bundle, g *grant) (*rukpak
 	if err != nil {
 		return nil, err
 	}
-	image := &rukpak.ResolvedImage{Reference: reference}
+	image := &rukpak.ResolvedImage{Reference: reference, Platform: b.Status.Unpack.Platform}
 	if reference == "" {
 		image.Message = "the node has not said which image it took"
 	}

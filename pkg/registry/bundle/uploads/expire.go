@@ -23,6 +23,9 @@ const expireInterval = time.Minute
 func (r *REST) RunExpiry(ctx context.Context) error {
 	timer := time.NewTicker(expireInterval)
 	defer timer.Stop()
+	// Another replica looks from then on.
+	defer openCount.Set(0)
+	defer openBytes.Set(0)
 	for {
 		if err := r.Expire(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot look for expired uploads")

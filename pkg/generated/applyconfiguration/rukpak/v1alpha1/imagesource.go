@@ -23,6 +23,12 @@ type ImageSourceApplyConfiguration struct {
 	// path is the absolute path inside the image whose files are the content.
 	// Defaults to "/".
 	Path *string `json:"path,omitempty"`
+	// platform is that of the image which is taken where the reference has one for each of
+	// several: linux/ARCHITECTURE, or in mode Direct linux/ARCHITECTURE/VARIANT. The unpack pod runs on
+	// a node of that architecture, for a node takes the image of its own. Empty means that of the
+	// content that the bundle has had from the same source, else that of the class's nodeSelector, else
+	// the server's default.
+	Platform *string `json:"platform,omitempty"`
 }
 
 // ImageSourceApplyConfiguration constructs a declarative configuration of the ImageSource type for use with
@@ -52,5 +58,13 @@ func (b *ImageSourceApplyConfiguration) WithPullPolicy(value v1.PullPolicy) *Ima
 // If called multiple times, the Path field is set to the value of the last call.
 func (b *ImageSourceApplyConfiguration) WithPath(value string) *ImageSourceApplyConfiguration {
 	b.Path = &value
+	return b
+}
+
+// WithPlatform sets the Platform field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Platform field is set to the value of the last call.
+func (b *ImageSourceApplyConfiguration) WithPlatform(value string) *ImageSourceApplyConfiguration {
+	b.Platform = &value
 	return b
 }

@@ -14,6 +14,8 @@ type ResolvedImageApplyConfiguration struct {
 	Reference *string `json:"reference,omitempty"`
 	// message says why there is no reference.
 	Message *string `json:"message,omitempty"`
+	// platform is the one whose image was taken if the reference has several.
+	Platform *string `json:"platform,omitempty"`
 }
 
 // ResolvedImageApplyConfiguration constructs a declarative configuration of the ResolvedImage type for use with
@@ -35,5 +37,13 @@ func (b *ResolvedImageApplyConfiguration) WithReference(value string) *ResolvedI
 // If called multiple times, the Message field is set to the value of the last call.
 func (b *ResolvedImageApplyConfiguration) WithMessage(value string) *ResolvedImageApplyConfiguration {
 	b.Message = &value
+	return b
+}
+
+// WithPlatform sets the Platform field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Platform field is set to the value of the last call.
+func (b *ResolvedImageApplyConfiguration) WithPlatform(value string) *ResolvedImageApplyConfiguration {
+	b.Platform = &value
 	return b
 }

@@ -5,6 +5,10 @@
 
 package v1alpha1
 
+import (
+	rukpakv1alpha1 "rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+)
+
 // UnpackPodTemplateApplyConfiguration represents a declarative configuration of the UnpackPodTemplate type for use
 // with apply.
 //
@@ -18,7 +22,9 @@ type UnpackPodTemplateApplyConfiguration struct {
 	// imagePullSecrets name secrets of the bundle's namespace, used before those of the
 	// bundle; one that does not exist is passed over by the kubelet.
 	ImagePullSecrets []LocalObjectReferenceApplyConfiguration `json:"imagePullSecrets,omitempty"`
-	// nodeSelector chooses nodes, beside kubernetes.io/os: linux.
+	// nodeSelector chooses nodes, beside kubernetes.io/os: linux. With kubernetes.io/arch it
+	// chooses the platform of the images, too, for bundles that name none; one that
+	// names another is refused.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	// tolerations of the pod.
 	Tolerations []TolerationApplyConfiguration `json:"tolerations,omitempty"`
@@ -31,6 +37,11 @@ type UnpackPodTemplateApplyConfiguration struct {
 	// runAsUser is the user ID that reads the files, for images with private ones.
 	// Not 0. Defaults to 65532.
 	RunAsUser *int64 `json:"runAsUser,omitempty"`
+	// userFrom says who chooses the user ID: Class, by runAsUser, or Cluster. The pod names
+	// none then, as clusters want it whose admission gives each namespace user IDs of its
+	// own. Where nobody names one, the user is that of the image that a container runs in, and not root.
+	// Defaults to Class.
+	UserFrom *rukpakv1alpha1.UserSource `json:"userFrom,omitempty"`
 }
 
 // UnpackPodTemplateApplyConfiguration constructs a declarative configuration of the UnpackPodTemplate type for use with
@@ -136,5 +147,13 @@ func (b *UnpackPodTemplateApplyConfiguration) WithResources(value *ResourceRequi
 // If called multiple times, the RunAsUser field is set to the value of the last call.
 func (b *UnpackPodTemplateApplyConfiguration) WithRunAsUser(value int64) *UnpackPodTemplateApplyConfiguration {
 	b.RunAsUser = &value
+	return b
+}
+
+// WithUserFrom sets the UserFrom field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the UserFrom field is set to the value of the last call.
+func (b *UnpackPodTemplateApplyConfiguration) WithUserFrom(value rukpakv1alpha1.UserSource) *UnpackPodTemplateApplyConfiguration {
+	b.UserFrom = &value
 	return b
 }

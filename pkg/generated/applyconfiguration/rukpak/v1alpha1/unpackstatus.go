@@ -24,6 +24,8 @@ type UnpackStatusApplyConfiguration struct {
 	Nonce *string `json:"nonce,omitempty"`
 	// mode is the way that the attempt takes, never Auto.
 	Mode *rukpakv1alpha1.UnpackMode `json:"mode,omitempty"`
+	// platform is the one whose image the attempt takes if the reference has several.
+	Platform *string `json:"platform,omitempty"`
 	// podName is the name of the unpack pod.
 	PodName *string `json:"podName,omitempty"`
 	// podUID is the UID of the unpack pod, which alone may write the content.
@@ -91,6 +93,14 @@ func (b *UnpackStatusApplyConfiguration) WithNonce(value string) *UnpackStatusAp
 // If called multiple times, the Mode field is set to the value of the last call.
 func (b *UnpackStatusApplyConfiguration) WithMode(value rukpakv1alpha1.UnpackMode) *UnpackStatusApplyConfiguration {
 	b.Mode = &value
+	return b
+}
+
+// WithPlatform sets the Platform field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Platform field is set to the value of the last call.
+func (b *UnpackStatusApplyConfiguration) WithPlatform(value string) *UnpackStatusApplyConfiguration {
+	b.Platform = &value
 	return b
 }
 

@@ -1,0 +1,111 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package unpack
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/unpack/pod"
+	"rukpak.io/apiserver/pkg/unpack/stage"
+)
+
+// Results of attempts.
+const (
+	resultSucceeded = "succeeded"
+	resultFailed    = "failed"
+	resultCancelled = "cancelled"
+)
+
+// finished counts an attempt, tells the log and the trace of it, and forgets it. The bundle is as it was when the attempt
+// was seen to have ended; u is the attempt, which may have been superseded.
+func (t *term) finished(b *v1alpha1.Bundle, u *v1alpha1.UnpackStatus, result, reason string, end time.Time) {
+	attempts.WithLabelValues(result, reason).Inc()
+	began := t.notes.drop(u.Nonce)
+	if began.IsZero() && u.StartTime != nil {
+		began = u.StartTime.Time
+	}
+	took := max(end.Sub(began), 0)
+	if !began.IsZero() {
+		attemptSeconds.WithLabelValues(result, string(u.Mode)).Observe(took.Seconds())
+	}
+	t.traces.end(b, u, result, reason, began, end)
+
+	line := []any{"bundle", klog.KObj(b), "uid", b.UID, "generation", u.Generation, "attempt", u.Attempt, "mode", u.Mode, "result", result, "seconds", took.Seconds()}
+	if p := t.podOf(b, u); p != nil {
+		times := pod.TimesOf(p)
+		if d, ok := times.Scheduling(); ok {
+			line = append(line, "schedulingSeconds", d.Seconds())
+		}
+		if d, ok := times.Pull(); ok {
+			line = append(line, "pullSeconds", d.Seconds())
+		}
+		line = append(line, "node", p.Spec.NodeName)
+	}
+	if content := b.Status.Content; result == resultSucceeded && content != nil {
+		line = append(line, "bytes", content.Size, "files", content.Files, "digest", content.Digest)
+	}
+	if reason != "" {
+		line = append(line, "reason", reason, "message", u.Message)
+	}
+	klog.Background().Info("Attempt ended", line...)
+}
+
+// podOf is the pod of an attempt, as far as it is known and there.
+func (t *term) podOf(b *v1alpha1.Bundle, u *v1alpha1.UnpackStatus) *corev1.Pod {
+	if t.pods == nil || u.PodUID == "" {
+		return nil
+	}
+	obj, exists, err := t.pods.GetByKey(cache.NewObjectName(b.Namespace, u.PodName).String())
+	if p, ok := obj.(*corev1.Pod); err == nil && exists && ok && p.UID == u.PodUID {
+		return p
+	}
+	return nil
+}
+
+// podHandler enqueues the bundles of pods that change, counts the pods that there are, and learns from the last that is
+// heard of one what its time went to. An informer calls a handler from one goroutine.
+func (t *term) podHandler() cache.ResourceEventHandler {
+	known := map[types.UID]struct{}{}
+	look := func(obj any, gone bool) {
+		if unseen, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = unseen.Obj
+		}
+		p, ok := obj.(*corev1.Pod)
+		if !ok {
+			return
+		}
+		if gone {
+			if _, ours := known[p.UID]; ours {
+				delete(known, p.UID)
+				t.podGone(p)
+			}
+		} else if _, err := pod.MadeFor(t.Key, p); err == nil {
+			known[p.UID] = struct{}{}
+		}
+		podsInFlight.Set(float64(len(known)))
+		t.enqueueOwner(p)
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { look(obj, false) },
+		UpdateFunc: func(_, obj any) { look(obj, false) },
+		DeleteFunc: func(obj any) { look(obj, true) },
+	}
+}
+
+func (t *term) podGone(p *corev1.Pod) {
+	times := pod.TimesOf(p)
+	if d, ok := times.Scheduling(); ok {
+		stage.Observe(stage.Scheduling, d)
+	}
+	if d, ok := times.Pull(); ok {
+		stage.Observe(stage.Pull, d)
+	}
+	t.traces.endPod(p.UID, times)
+}

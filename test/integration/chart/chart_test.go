@@ -1,0 +1,199 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package chart compares what the Helm chart installs with what kubectl apply -k does.
+package chart
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+const chart = "artifacts/charts/rukpak-apiserver"
+
+// objects are the objects of a manifest by kind, namespace and name.
+type objects map[string]*unstructured.Unstructured
+
+func TestSameObjects(t *testing.T) {
+	t.Parallel()
+	for topology, folder := range map[string]string{"single": "artifacts/deploy", "ha": "artifacts/deploy/ha"} {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			want := parse(t, run(t, "kubectl", "kustomize", folder))
+			got := parse(t, run(t, "helm", "template", "rukpak", chart, "--namespace=rukpak-system", "--kube-version=1.37.0", "--set=topology="+topology))
+			// The namespace is the release's, which helm makes; and the Job is named after its image.
+			delete(want, "Namespace//rukpak-system")
+			for key, o := range got {
+				if strings.HasPrefix(key, "Job/rukpak-system/rukpak-etcd-certs-") {
+					delete(got, key)
+					o.SetName("rukpak-etcd-certs")
+					got[id(o)] = o
+				}
+			}
+			const policy = "ValidatingAdmissionPolicy//rukpak-apiserver-creates-pods"
+			if images := ownImages(t, got[policy]); images != "['rukpak-apiserver']" {
+				t.Errorf("the policy of the chart lets pods run %s", images)
+			}
+			ownImages(t, want[policy])
+			if len(want) < 15 {
+				t.Fatalf("kustomize made %d objects", len(want))
+			}
+			for key := range want {
+				if o := got[key]; o == nil || !reflect.DeepEqual(want[key], o) {
+					t.Errorf("%s of the chart is not that of %s: run hack/update-chart.sh\n%+v\n%+v", key, folder, o, want[key])
+				}
+			}
+			for key := range got {
+				if want[key] == nil {
+					t.Errorf("%s of the chart is not in %s", key, folder)
+				}
+			}
+		})
+	}
+}
+
+func TestValues(t *testing.T) {
+	t.Parallel()
+	const digest = "sha256:2d822088a2f75761d701ee4e7ca77cf41e3bda50f9fecdef050f57c50df15e87"
+	for _, test := range []struct {
+		name, values, object string
+		want                 map[string]any
+	}{
+		{"image by digest", "image.repository=registry.example/rukpak,image.digest=" + digest, "StatefulSet/elsewhere/rukpak-apiserver", map[string]any{
+			"spec.template.spec.containers.0.image":       "registry.example/rukpak@" + digest,
+			"spec.template.spec.containers.0.env.0.value": "registry.example/rukpak@" + digest,
+		}},
+		{"volume", "storage.size=20Gi,storage.className=fast", "StatefulSet/elsewhere/rukpak-apiserver", map[string]any{
+			"spec.volumeClaimTemplates.0.spec.resources.requests.storage": "20Gi",
+			"spec.volumeClaimTemplates.0.spec.storageClassName":           "fast",
+		}},
+		{"memory and secrets", "memory.limit=1Gi,memory.goLimit=800MiB,imagePullSecrets[0].name=regcred", "StatefulSet/elsewhere/rukpak-apiserver", map[string]any{
+			"spec.template.spec.containers.0.resources.limits.memory": "1Gi",
+			"spec.template.spec.imagePullSecrets.0.name":              "regcred",
+		}},
+		{"flags and environment", "extraArgs[0]=--v=4,extraEnv[0].name=A,extraEnv[0].value=b", "StatefulSet/elsewhere/rukpak-apiserver", map[string]any{
+			"spec.template.spec.containers.0.args.8":      "--v=4",
+			"spec.template.spec.containers.0.env.0.name":  "A",
+			"spec.template.spec.containers.0.env.0.value": "b",
+		}},
+		{"namespace", "", "APIService//v1alpha1.rukpak.io", map[string]any{"spec.service.namespace": "elsewhere"}},
+		{"bucket", "topology=ha,ha.contentStore=s3://content?region=eu-west-1", "Deployment/elsewhere/rukpak-apiserver", map[string]any{
+			"spec.template.spec.containers.0.env.1.value": "s3://content?region=eu-west-1",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := parse(t, run(t, "helm", "template", "rukpak", chart, "--namespace=elsewhere", "--kube-version=1.37.0", "--set="+test.values))
+			o := got[test.object]
+			if o == nil {
+				t.Fatalf("there is no %s", test.object)
+			}
+			for path, want := range test.want {
+				if value := at(o.Object, path); value != want {
+					t.Errorf("%s is %v, not %v", path, value, want)
+				}
+			}
+		})
+	}
+}
+
+// ownImages takes out of the policy of pods how it knows the server's images: the chart says them, and the kustomization has the
+// namespace say them.
+func ownImages(t *testing.T, policy *unstructured.Unstructured) string {
+	t.Helper()
+	if policy == nil {
+		t.Fatal("there is no policy of pods")
+	}
+	variables, _, err := unstructured.NestedSlice(policy.Object, "spec", "variables")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expression := ""
+	for _, v := range variables {
+		if v := v.(map[string]any); v["name"] == "repositories" {
+			expression = v["expression"].(string)
+			v["expression"] = ""
+		}
+	}
+	if err := unstructured.SetNestedSlice(policy.Object, variables, "spec", "variables"); err != nil {
+		t.Fatal(err)
+	}
+	return expression
+}
+
+func TestLint(t *testing.T) {
+	t.Parallel()
+	run(t, "helm", "lint", "--strict", chart)
+}
+
+// at is the value at a path, whose parts are keys, and numbers in lists.
+func at(value any, path string) any {
+	for part := range strings.SplitSeq(path, ".") {
+		switch v := value.(type) {
+		case map[string]any:
+			value = v[part]
+		case []any:
+			var i int
+			if n, err := fmt.Sscanf(part, "%d", &i); n != 1 || err != nil || i >= len(v) {
+				return nil
+			}
+			value = v[i]
+		default:
+			return nil
+		}
+	}
+	return value
+}
+
+// run runs one of the programs that make builds, in the root of the tree.
+func run(t *testing.T, program string, args ...string) []byte {
+	t.Helper()
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "_output", "bin", program), args...)
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", program, strings.Join(args, " "), err, out, stderr.Bytes())
+	}
+	return out
+}
+
+func parse(t *testing.T, manifest []byte) objects {
+	t.Helper()
+	all := objects{}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
+	for {
+		o := &unstructured.Unstructured{}
+		if err := decoder.Decode(&o.Object); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(o.Object) == 0 {
+			continue
+		}
+		if all[id(o)] != nil {
+			t.Fatalf("%s is there twice", id(o))
+		}
+		all[id(o)] = o
+	}
+}
+
+func id(o *unstructured.Unstructured) string {
+	return o.GetKind() + "/" + o.GetNamespace() + "/" + o.GetName()
+}
