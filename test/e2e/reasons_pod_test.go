@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -146,7 +147,9 @@ func nodeLost(p *plight) func() {
 	nodes := p.kube.CoreV1().Nodes()
 	// By its name it comes after the real one, which other tests take to be the first.
 	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "z-" + p.ns, Labels: map[string]string{corev1.LabelOSStable: "linux", corev1.LabelHostname: "z-" + p.ns, label: p.ns}},
+		ObjectMeta: metav1.ObjectMeta{Name: "z-" + p.ns, Labels: map[string]string{
+			corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH, corev1.LabelHostname: "z-" + p.ns, label: p.ns,
+		}},
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: label, Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{
 			Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourcePods: resource.MustParse("10")},
