@@ -74,6 +74,22 @@ func TestQuietPodIsAskedForItsEvents(t *testing.T) {
 	})
 }
 
+// TestWordsOfTheSchedulerAreNotTheNodes leaves an event of the scheduler behind on a pod that has its node.
+func TestWordsOfTheSchedulerAreNotTheNodes(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		w.podSays(waiting("ContainerCreating", ""))
+		if err := w.kube.Tracker().Add(&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "team-a", Name: "e"},
+			InvolvedObject: corev1.ObjectReference{UID: w.onlyPod().UID}, Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Message: "0/1 nodes are available",
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(16 * time.Second)
+		w.expect(metav1.ConditionUnknown, conditions.ReasonUnpacking, "attempt 1 is running")
+	})
+}
+
 func TestSandboxWithoutMemoryFailsTheAttempt(t *testing.T) {
 	inWorld(t, started(testClass(), testBundle()), func(w *world) {
 		w.start()
