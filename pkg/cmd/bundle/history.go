@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -29,15 +28,7 @@ func (s *session) history() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := parseName(args[0])
-			if err != nil {
-				return err
-			}
-			bundles, err := s.bundles()
-			if err != nil {
-				return err
-			}
-			b, err := bundles.Get(cmd.Context(), name, metav1.GetOptions{})
+			b, err := s.bundle(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

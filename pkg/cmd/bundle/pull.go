@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"rukpak.io/apiserver/pkg/cmd/bundle/download"
-	"rukpak.io/apiserver/pkg/cmd/bundle/extract"
 	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/tarball/extract"
 )
 
 // pull gets content.
@@ -216,7 +216,7 @@ func unpack(ctx context.Context, archive, folder string) (int64, error) {
 		return 0, err
 	}
 	defer closing(file)
-	summary, err := extract.Archive(ctx, file, folder)
+	summary, err := extract.Tree(ctx, file, folder, extract.Options{Mode: extract.Exact})
 	return summary.Files, err
 }
 
