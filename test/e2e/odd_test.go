@@ -109,7 +109,7 @@ func (s *scope) oddImages() []oddImage {
 			},
 			want: []string{aFile("plain", 0o644, "1"), aFile("changed", 0o644, "2"), aFile("zstd", 0o644, "2"), aFile("gzip", 0o644, "3")},
 		},
-		{name: "no-layers", want: nil},
+		{name: "no-layers", reason: v1alpha1.ReasonImageEmpty, words: []string{"not one file"}},
 		{name: "deep", layers: one(append(slices.Clone(deepDirs), file(deep+"/"+"leaf", "l"))...), want: append(slices.Clone(deepWant), aFile(deep+"/leaf", 0o644, "l"))},
 		{
 			name: "too-deep",
