@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/bytesize"
 	"rukpak.io/apiserver/pkg/cmd/bundle/advice"
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
 )
 
 // state is what a bundle's status says.
@@ -155,7 +155,7 @@ func (s state) stage() string {
 		if c == nil {
 			return "ready"
 		}
-		return fmt.Sprintf("ready: %s, %s, %s", c.Digest, progress.Size(c.Size), plural(c.Files, "file"))
+		return fmt.Sprintf("ready: %s, %s, %s", c.Digest, bytesize.String(c.Size), plural(c.Files, "file"))
 	}
 	if !s.current() || s.ready.Reason == "" {
 		return "waiting until the server has seen it"
