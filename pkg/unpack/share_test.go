@@ -267,6 +267,9 @@ func TestOneLeavesASharedPod(t *testing.T) {
 				members := membersOf(w, p)
 				leave(w, members[1])
 				w.pass(time.Second)
+				if name == "deleted" {
+					p = w.disown(p, 1)
+				}
 				for i, b := range members {
 					if i != 1 {
 						expectMember(t, w.named("team-a", b.Name), p)
@@ -280,9 +283,26 @@ func TestOneLeavesASharedPod(t *testing.T) {
 				if there, _ := w.shared(); there == nil {
 					t.Error("the pod is gone")
 				}
+				for i, b := range members {
+					if i != 1 {
+						w.committed(w.named("team-a", b.Name))
+					}
+				}
+				if there, _ := w.shared(); there != nil {
+					t.Error("the pod is there when all others are done")
+				}
 			})
 		})
 	}
+}
+
+// disown takes an owner off a pod, as the garbage collector does when it is gone and others are there.
+func (w *world) disown(p *corev1.Pod, owner int) *corev1.Pod {
+	w.t.Helper()
+	p = p.DeepCopy()
+	p.OwnerReferences = slices.Delete(p.OwnerReferences, owner, owner+1)
+	w.says(p, p.Status)
+	return p
 }
 
 // change writes a bundle whose spec was changed.
