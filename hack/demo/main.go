@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"rukpak.io/apiserver/pkg/flock"
 )
 
 const exitInterrupted = 130
@@ -130,9 +132,9 @@ func lockDataDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the data dir: %w", err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock.Try(file, flock.Exclusive); err != nil {
 		file.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		if errors.Is(err, flock.ErrBusy) {
 			return nil, fmt.Errorf("%s is in use by another run: stop it, or choose another folder with --data-dir", dir)
 		}
 		return nil, fmt.Errorf("lock the data dir: %w", err)

@@ -13,7 +13,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sys/unix"
+
+	"rukpak.io/apiserver/pkg/flock"
 )
 
 // NoSpace reports whether etcd has refused a write because its database is as large as it may be. From then on
@@ -142,11 +143,11 @@ func Running(dir string) (string, error) {
 	}
 	// The lock goes with the file.
 	defer f.Close()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = flock.Try(f, flock.Exclusive)
 	if err == nil {
 		return "", nil
 	}
-	if !errors.Is(err, unix.EWOULDBLOCK) {
+	if !errors.Is(err, flock.ErrBusy) {
 		return "", fmt.Errorf("look at the lock of the embedded etcd: %w", err)
 	}
 	socket := filepath.Join(dir, socketName)

@@ -299,6 +299,9 @@ func (w *world) podSays(status corev1.PodStatus) {
 	w.t.Helper()
 	p := w.onlyPod().DeepCopy()
 	p.Status = status
+	if len(status.ContainerStatuses) > 0 {
+		p.Spec.NodeName = "node" // whose word it is
+	}
 	if err := w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), p, p.Namespace); err != nil {
 		w.t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ type notes struct {
 type note struct {
 	began        time.Time // zero when this process did not begin it
 	firstFailure time.Time // when the node first failed over its pod
+	disruption   *verdict  // why its pod was taken away
 }
 
 func (n *notes) begin(nonce string, now time.Time) {
@@ -36,6 +37,26 @@ func (n *notes) failing(nonce string, now time.Time) time.Time {
 		attempt.firstFailure = now
 	}
 	return attempt.firstFailure
+}
+
+// disrupted remembers why the pod of an attempt was taken away, which the pod tells for a moment only. Of an
+// attempt that nobody knows any more nothing is kept.
+func (n *notes) disrupted(nonce string, v verdict) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if attempt := n.byNonce[nonce]; attempt != nil {
+		attempt.disruption = &v
+	}
+}
+
+// disruption returns why the pod of an attempt was taken away, or nil when it is not known.
+func (n *notes) disruption(nonce string) *verdict {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if attempt := n.byNonce[nonce]; attempt != nil {
+		return attempt.disruption
+	}
+	return nil
 }
 
 // drop forgets an attempt and returns when it began, or the zero time.

@@ -40,6 +40,9 @@ func (w *work) proceedPod(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if p == nil {
+		if v := w.notes.disruption(u.Nonce); v != nil {
+			return w.fail(ctx, *v)
+		}
 		return w.fail(ctx, verdict{reason: pod.ReasonPodDeleted, message: "the pod was deleted before it was done"})
 	}
 	return w.judge(ctx, p)
@@ -205,8 +208,8 @@ func (w *work) quiet(ctx context.Context, p *corev1.Pod) (time.Duration, error) 
 		return quietAfter - since, nil
 	}
 	hint := w.warning(ctx, p, "")
-	if hint == "" {
-		return quietAfter, nil
+	if hint == "" || p.Spec.NodeName == "" {
+		return quietAfter, nil // what the scheduler has to say is on its way, in the status of the pod
 	}
 	o := pod.JudgeEvent(hint)
 	if o.State == pod.Failed {
@@ -214,6 +217,9 @@ func (w *work) quiet(ctx context.Context, p *corev1.Pod) (time.Duration, error) 
 	}
 	return quietAfter, w.say(ctx, o.Reason, o.Message)
 }
+
+// eventFailedScheduling is the reason of the scheduler's events, which stay when the pod has got its node.
+const eventFailedScheduling = "FailedScheduling"
 
 // warning returns the latest warning among the events of a pod, of one reason or of any.
 // It is a hint: events may be gone, or not be ours to read.
@@ -230,6 +236,9 @@ func (w *work) warning(ctx context.Context, p *corev1.Pod, reason string) string
 		e := &list.Items[i]
 		if e.InvolvedObject.UID != p.UID || e.Type != corev1.EventTypeWarning || reason != "" && e.Reason != reason {
 			continue
+		}
+		if e.Reason == eventFailedScheduling && p.Spec.NodeName != "" {
+			continue // it has a node by now
 		}
 		if latest == nil || latest.LastTimestamp.Before(&e.LastTimestamp) {
 			latest = e

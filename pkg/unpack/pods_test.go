@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	clienttesting "k8s.io/client-go/testing"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -70,6 +71,22 @@ func TestQuietPodIsAskedForItsEvents(t *testing.T) {
 		}
 		w.pass(16 * time.Second)
 		w.expect(metav1.ConditionUnknown, pod.ReasonContainerFailed, "FailedCreatePodSandBox: no CNI")
+	})
+}
+
+// TestWordsOfTheSchedulerAreNotTheNodes leaves an event of the scheduler behind on a pod that has its node.
+func TestWordsOfTheSchedulerAreNotTheNodes(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		w.podSays(waiting("ContainerCreating", ""))
+		if err := w.kube.Tracker().Add(&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "team-a", Name: "e"},
+			InvolvedObject: corev1.ObjectReference{UID: w.onlyPod().UID}, Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Message: "0/1 nodes are available",
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(16 * time.Second)
+		w.expect(metav1.ConditionUnknown, conditions.ReasonUnpacking, "attempt 1 is running")
 	})
 }
 
@@ -354,5 +371,27 @@ func TestDeletedPodFailsTheAttempt(t *testing.T) {
 		}
 		w.pass(0)
 		w.expect(metav1.ConditionUnknown, pod.ReasonPodDeleted, "attempt 1 failed")
+	})
+}
+
+// TestEvictedPodThatIsGone has a pod that is gone before its bundle is looked at.
+func TestEvictedPodThatIsGone(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.start()
+		p := w.onlyPod().DeepCopy()
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"}}
+		pods := corev1.SchemeGroupVersion.WithResource("pods")
+		// Only what is watched tells of the eviction: who asks is told that there is no such pod.
+		w.kube.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewNotFound(pods.GroupResource(), p.Name)
+		})
+		if err := w.kube.Tracker().Update(pods, p, p.Namespace); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.kube.Tracker().Delete(pods, p.Namespace, p.Name); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(0)
+		w.expect(metav1.ConditionUnknown, pod.ReasonEvicted, "attempt 1 failed", "evicting")
 	})
 }

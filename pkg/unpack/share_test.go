@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,7 @@ func (w *world) says(p *corev1.Pod, status corev1.PodStatus) {
 	w.t.Helper()
 	p = p.DeepCopy()
 	p.Status = status
+	p.Spec.NodeName = "node" // whose word it is
 	if err := w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), p, p.Namespace); err != nil {
 		w.t.Fatal(err)
 	}
@@ -454,6 +456,30 @@ func TestSuspendedBundleLeavesTheQueue(t *testing.T) {
 		}
 		if b := w.named("team-a", waits[1].Name); !open(b.Status.Unpack) {
 			t.Errorf("the next one was not begun: %s", describe(b))
+		}
+	})
+}
+
+// TestImageOfAnotherIsNotBlamedOnAll has the node speak of one image of a shared pod.
+func TestImageOfAnotherIsNotBlamedOnAll(t *testing.T) {
+	inWorld(t, someBundles("team-a", 5), func(w *world) {
+		p := five(w)
+		bad := p.Spec.Volumes[slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Image != nil })].Image.Reference
+		w.says(p, waiting("ContainerCreating", ""))
+		if err := w.kube.Tracker().Add(&corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: p.Namespace}, Type: corev1.EventTypeWarning, Reason: "Failed",
+			InvolvedObject: corev1.ObjectReference{UID: p.UID}, Message: fmt.Sprintf("Failed to pull image %q: %s: not found", bad, bad),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(40 * time.Second)
+		for _, b := range w.all(p.Namespace) {
+			if u := b.Status.Unpack; strings.Contains(u.Message, bad) || u.Failures > 0 {
+				t.Errorf("bundle %s of %s: %s: %s", b.Name, b.Spec.Source.Image.Reference, u.Reason, u.Message)
+			}
+			if b.Status.Unpack.PodUID == p.UID {
+				t.Errorf("bundle %s is in that pod still", b.Name)
+			}
 		}
 	})
 }

@@ -256,9 +256,21 @@ func (t *term) enqueueClass(obj any) {
 
 func (t *term) enqueueOwner(obj any) {
 	if p, ok := obj.(*corev1.Pod); ok {
+		t.noteDisruption(p)
 		for _, owner := range pod.Owners(p) {
 			t.queue.Add(cache.NewObjectName(p.Namespace, owner.Name))
 		}
+	}
+}
+
+// noteDisruption takes down why a pod is taken away: by the time that its bundle is looked at it may be gone.
+func (t *term) noteDisruption(p *corev1.Pod) {
+	o, ok := pod.Disrupted(p)
+	if !ok {
+		return
+	}
+	if made, err := pod.Made(t.Key, p); err == nil {
+		t.notes.disrupted(made.Nonce, verdict{reason: o.Reason, message: o.Message})
 	}
 }
 

@@ -18,8 +18,10 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
@@ -54,6 +56,7 @@ func (s *scope) class(suffix, provisioner string, change func(*v1alpha1.Provisio
 	if change != nil {
 		change(c)
 	}
+	modest(c)
 	s.must(s.create("class "+c.Name, func() error {
 		_, err := s.bundles.RukpakV1alpha1().ProvisionerClasses().Create(s.ctx, c, metav1.CreateOptions{})
 		return err
@@ -69,6 +72,27 @@ func (s *scope) class(suffix, provisioner string, change func(*v1alpha1.Provisio
 		}
 	})
 	return c.Name
+}
+
+// modest lets many pods be on the one node at once, whose processors they hardly need, unless the class says what it needs.
+func modest(c *v1alpha1.ProvisionerClass) {
+	if c.Unpack == nil {
+		c.Unpack = &v1alpha1.UnpackPolicy{}
+	}
+	if c.Unpack.PodTemplate == nil {
+		c.Unpack.PodTemplate = &v1alpha1.UnpackPodTemplate{}
+	}
+	if c.Unpack.PodTemplate.Resources == nil {
+		c.Unpack.PodTemplate.Resources = &v1alpha1.ResourceRequirements{}
+	}
+	r := c.Unpack.PodTemplate.Resources
+	if _, ok := r.Requests[corev1.ResourceCPU]; !ok {
+		r.Requests = maps.Clone(r.Requests)
+		if r.Requests == nil {
+			r.Requests = map[corev1.ResourceName]resource.Quantity{}
+		}
+		r.Requests[corev1.ResourceCPU] = resource.MustParse("5m")
+	}
 }
 
 // updateClass changes a class.

@@ -8,21 +8,17 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log"
 	"maps"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -146,21 +142,6 @@ func (s *scope) pushImage(host, tag string, image v1.Image) (digest, tagged stri
 // reference is that of an image of the test's own.
 func (s *scope) reference(host, tag string) string {
 	return fmt.Sprintf("%s/e2e/%s:%s", host, s.ns, tag)
-}
-
-// serveRegistry serves an empty registry at an address, for as long as the test runs.
-func (s *scope) serveRegistry(address string) {
-	s.Helper()
-	listener, err := net.Listen("tcp", address)
-	s.must(err)
-	silent := log.New(io.Discard, "", 0)
-	server := &http.Server{Handler: registry.New(registry.Logger(silent)), ErrorLog: silent, ReadHeaderTimeout: time.Minute}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
-	s.Cleanup(func() {
-		s.must(server.Close())
-		<-ended
-	})
 }
 
 // closedAddress is one on loopback that nobody listens at.

@@ -61,11 +61,11 @@ func (s *scope) oddImages() []oddImage {
 		{
 			name: "hard-links",
 			layers: []v1.Layer{
-				s.layer(zipped, s.tarOf(dir("d"), file("d/one", "same", perm(0o750)), hardlink("two", "d/one", 0o750), hardlink("three", "/two", 0o750))),
-				s.layer(zipped, s.tarOf(dir("d"), file("d/one", "same", perm(0o750)), hardlink("four", "d/one", 0o750))),
+				s.layer(zipped, s.tarOf(dir("d"), file("d/one", "same", perm(0o755)), hardlink("two", "d/one", 0o755), hardlink("three", "/two", 0o755))),
+				s.layer(zipped, s.tarOf(dir("d"), file("d/one", "same", perm(0o755)), hardlink("four", "d/one", 0o755))),
 			},
 			want: []string{
-				aDir("d", 0o755), aFile("d/one", 0o750, "same"), aFile("two", 0o750, "same"), aFile("three", 0o750, "same"), aFile("four", 0o750, "same"),
+				aDir("d", 0o755), aFile("d/one", 0o755, "same"), aFile("two", 0o755, "same"), aFile("three", 0o755, "same"), aFile("four", 0o755, "same"),
 			},
 		},
 		{
@@ -109,7 +109,7 @@ func (s *scope) oddImages() []oddImage {
 			},
 			want: []string{aFile("plain", 0o644, "1"), aFile("changed", 0o644, "2"), aFile("zstd", 0o644, "2"), aFile("gzip", 0o644, "3")},
 		},
-		{name: "no-layers", want: nil},
+		{name: "no-layers", reason: v1alpha1.ReasonImageEmpty, words: []string{"not one file"}},
 		{name: "deep", layers: one(append(slices.Clone(deepDirs), file(deep+"/"+"leaf", "l"))...), want: append(slices.Clone(deepWant), aFile(deep+"/leaf", 0o644, "l"))},
 		{
 			name: "too-deep",

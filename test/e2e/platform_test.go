@@ -150,7 +150,7 @@ func TestLongestNames(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
 	tree := small(s.ns)
-	digest, _ := s.push("v1", tree)
+	_, tag := s.push("v1", tree) // by digest they would share a pod
 	label := strings.Repeat("n", 63)
 	long := strings.Join([]string{label, label, label, label[:60]}, ".") // 252
 	class := s.class(strings.Repeat("c", 253-len(s.ns)-1), v1alpha1.ProvisionerPlain, nil)
@@ -160,7 +160,7 @@ func TestLongestNames(t *testing.T) {
 	pods := map[string]bool{}
 	names := []string{long + "a", long + "b", "a." + strings.Repeat("0", 63) + ".b", strings.Repeat("9", 63), "0"}
 	for _, name := range names {
-		s.bundle(name, class, digest)
+		s.bundle(name, class, tag)
 	}
 	for _, name := range names {
 		b := s.unpacked(name)

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/source/registrytest"
@@ -80,9 +81,10 @@ func TestPrivateRegistry(t *testing.T) {
 		digest := r.Push(t, "team/app:v1", s.image(tree.archive(), v1.Config{}))
 		s.pullSecret(way+"-right", r.Config("puller", "right"))
 		s.pullSecret(way+"-wrong", r.Config("puller", "wrong"))
-		class := s.class(way, v1alpha1.ProvisionerRaw, nil)
+		class := s.class(way, v1alpha1.ProvisionerRaw, patient)
 		ofClass := s.class(way+"-class", v1alpha1.ProvisionerRaw, func(c *v1alpha1.ProvisionerClass) {
 			c.Unpack = &v1alpha1.UnpackPolicy{PodTemplate: &v1alpha1.UnpackPodTemplate{ImagePullSecrets: []v1alpha1.LocalObjectReference{{Name: way + "-right"}}}}
+			patient(c)
 		})
 		for _, c := range []struct {
 			name, class string
@@ -123,6 +125,14 @@ func TestPrivateRegistry(t *testing.T) {
 	}
 }
 
+// patient lets attempts go on at short intervals for as long as a test takes to come and look.
+func patient(c *v1alpha1.ProvisionerClass) {
+	if c.Unpack == nil {
+		c.Unpack = &v1alpha1.UnpackPolicy{}
+	}
+	c.Unpack.BackoffLimit = ptr.To[int32](100)
+}
+
 // expires lets credentials end after a bundle was unpacked with them: what there is goes on being
 // served, and nothing else is had until they are renewed.
 func (s *scope) expires(r *registrytest.Registry, way, class string) {
@@ -153,7 +163,7 @@ func TestRegistryIsNotTrusted(t *testing.T) {
 	tree := small(s.ns)
 	digest := r.Push(t, "app:v1", s.image(tree.archive(), v1.Config{}))
 	s.pullSecret("right", r.Config("puller", "right"))
-	s.bundle("app", s.class("patient", v1alpha1.ProvisionerRaw, nil), digest, withSecrets("right"))
+	s.bundle("app", s.class("patient", v1alpha1.ProvisionerRaw, patient), digest, withSecrets("right"))
 	s.says("app", metav1.ConditionUnknown, pod.ReasonRegistryNotTrusted, r.Host, "certificate signed by unknown authority")
 	s.trust(r.Host, r.Authority)
 	s.holds(s.unpacked("app"), tree)
@@ -192,6 +202,7 @@ func TestImageOfAnotherTenant(t *testing.T) {
 	tagged := r.Host + "/tenant/app:v1"
 	class := s.class("lax", v1alpha1.ProvisionerRaw, func(c *v1alpha1.ProvisionerClass) {
 		c.Unpack = &v1alpha1.UnpackPolicy{AllowedPullPolicies: []corev1.PullPolicy{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}}
+		patient(c)
 	})
 	s.pullSecret("right", r.Config("owner-of-image", "right"))
 	for by, reference := range map[string]string{"digest": digest, "tag": tagged} {

@@ -23,7 +23,11 @@ type request struct {
 	// done says what was asked for.
 	done string
 	// handled is the value that the server has acted upon.
-	handled func(context.Context, typed.BundleInterface, *v1alpha1.Bundle) (string, error)
+	handled func(*v1alpha1.Bundle) string
+	// busy, if set, reports whether what was asked for is still being worked on after that.
+	busy func(*v1alpha1.Bundle) bool
+	// failed, if set, says what is wrong with a bundle whose content is served, empty if nothing is.
+	failed  func(*v1alpha1.Bundle) string
 	wait    bool
 	timeout time.Duration
 }
@@ -32,9 +36,7 @@ type request struct {
 func (s *session) retry() *cobra.Command {
 	r := &request{
 		annotation: v1alpha1.AnnotationRetry, done: "a new attempt was asked for",
-		handled: func(_ context.Context, _ typed.BundleInterface, b *v1alpha1.Bundle) (string, error) {
-			return b.Status.LastHandledRetry, nil
-		},
+		handled: func(b *v1alpha1.Bundle) string { return b.Status.LastHandledRetry },
 	}
 	return s.asking(r, &cobra.Command{
 		Use:   "retry NAME",
@@ -89,12 +91,22 @@ func (s *session) ask(ctx context.Context, r *request, arg string) error {
 // waitHandled waits until a request was acted upon, and then as wait does.
 func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface, name string, r *request, value string) error {
 	began := time.Now()
+	failed := ""
 	err := s.waitUntil(ctx, bundles, name, r.timeout, func(b *v1alpha1.Bundle) (bool, error) {
-		handled, err := r.handled(ctx, bundles, b)
-		return handled == value, err
+		if r.handled(b) != value || r.busy != nil && r.busy(b) {
+			return false, nil
+		}
+		if r.failed != nil {
+			failed = r.failed(b)
+		}
+		return true, nil
 	})
 	if err != nil {
 		return err
+	}
+	if failed != "" {
+		s.say("bundle/%s: %s", name, clean(failed))
+		return errNo
 	}
 	left := r.timeout
 	if left > 0 {

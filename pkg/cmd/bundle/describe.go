@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	"rukpak.io/apiserver/pkg/bytesize"
 )
 
 // maxEvents is how many events are shown, the newest.
@@ -37,15 +37,7 @@ func (s *session) describe() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := parseName(args[0])
-			if err != nil {
-				return err
-			}
-			bundles, err := s.bundles()
-			if err != nil {
-				return err
-			}
-			b, err := bundles.Get(cmd.Context(), name, metav1.GetOptions{})
+			b, err := s.bundle(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -156,9 +148,11 @@ func (d *description) source(b *v1alpha1.Bundle) {
 			path = ", path " + i.Path
 		}
 		d.line("Image", i.Reference+path)
+		d.line("Platform", i.Platform)
 		if resolved != nil && resolved.Image != nil {
-			d.line("Unpacked from", cmp.Or(resolved.Image.Reference, "an image whose digest the container runtime did not say"))
+			d.line("Unpacked from", cmp.Or(resolved.Image.Reference, "an image whose digest is not known"+d.more("", resolved.Image.Message))+d.more("platform", resolved.Image.Platform))
 		}
+		d.refresh(b)
 	default:
 		d.line("Source", string(b.Spec.Source.Type))
 		if resolved != nil && resolved.Upload != nil {
@@ -171,6 +165,25 @@ func (d *description) source(b *v1alpha1.Bundle) {
 	}
 }
 
+// refresh tells of looking up what a tag names now.
+func (d *description) refresh(b *v1alpha1.Bundle) {
+	if seconds := b.Spec.RefreshIntervalSeconds; seconds != nil {
+		d.line("Looked up", "every "+duration.HumanDuration(time.Duration(*seconds)*time.Second))
+	}
+	r := b.Status.Refresh
+	if r == nil {
+		return
+	}
+	if r.LastTime != nil {
+		d.line("Last look", age(*r.LastTime)+" ago")
+	}
+	if r.Failures > 0 {
+		d.line("Failed looks", fmt.Sprint(r.Failures))
+	}
+	d.line("Next look", in(r.NextTime))
+	d.line("Refused image", r.Refused)
+}
+
 func (d *description) content(b *v1alpha1.Bundle) {
 	c := b.Status.Content
 	if c == nil {
@@ -178,7 +191,7 @@ func (d *description) content(b *v1alpha1.Bundle) {
 		return
 	}
 	d.line("Content", c.Digest)
-	d.line("Size", fmt.Sprintf("%s, %s, %s unpacked", progress.Size(c.Size), plural(c.Files, "file"), progress.Size(c.UncompressedSize)))
+	d.line("Size", fmt.Sprintf("%s, %s, %s unpacked", bytesize.String(c.Size), plural(c.Files, "file"), bytesize.String(c.UncompressedSize)))
 	d.line("Written", age(c.UpdateTime)+" ago")
 	if c.Generation != b.Generation {
 		d.line("Of", fmt.Sprintf("generation %d of the spec; the current one is %d", c.Generation, b.Generation))
@@ -197,6 +210,12 @@ func (d *description) attempt(b *v1alpha1.Bundle) {
 	if u.Mode != "" {
 		text += ", mode " + string(u.Mode)
 	}
+	if u.Platform != "" {
+		text += ", platform " + u.Platform
+	}
+	if u.Refresh {
+		text += ", a refresh"
+	}
 	if u.StartTime != nil {
 		text += ", began " + age(*u.StartTime) + " ago"
 	}
@@ -208,11 +227,7 @@ func (d *description) attempt(b *v1alpha1.Bundle) {
 	if u.Failures > 0 {
 		d.line("Failures", fmt.Sprint(u.Failures))
 	}
-	if u.NextAttemptTime != nil {
-		if left := time.Until(u.NextAttemptTime.Time); left > 0 {
-			d.line("Next attempt", "in "+duration.HumanDuration(left))
-		}
-	}
+	d.line("Next attempt", in(u.NextAttemptTime))
 	if u.Reason != "" || u.Message != "" {
 		d.line("It says", u.Reason+d.more("", u.Message))
 	}
@@ -224,4 +239,15 @@ func age(t metav1.Time) string {
 		return "unknown"
 	}
 	return duration.HumanDuration(time.Since(t.Time))
+}
+
+// in is how long it is until something that is not yet due.
+func in(t *metav1.Time) string {
+	if t == nil {
+		return ""
+	}
+	if left := time.Until(t.Time); left > 0 {
+		return "in " + duration.HumanDuration(left)
+	}
+	return ""
 }

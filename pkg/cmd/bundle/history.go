@@ -9,11 +9,10 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	"rukpak.io/apiserver/pkg/bytesize"
 )
 
 // history lists the contents of a bundle.
@@ -29,15 +28,7 @@ func (s *session) history() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := parseName(args[0])
-			if err != nil {
-				return err
-			}
-			bundles, err := s.bundles()
-			if err != nil {
-				return err
-			}
-			b, err := bundles.Get(cmd.Context(), name, metav1.GetOptions{})
+			b, err := s.bundle(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -64,7 +55,7 @@ func (s *session) table(contents []v1alpha1.ContentStatus) error {
 		if i > 0 {
 			revision = fmt.Sprint(-i)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\n", revision, c.Digest, progress.Size(c.Size), c.Files, c.Generation, age(c.UpdateTime))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\n", revision, c.Digest, bytesize.String(c.Size), c.Files, c.Generation, age(c.UpdateTime))
 	}
 	// A tabwriter writes when it is flushed.
 	return w.Flush()

@@ -36,15 +36,7 @@ the bundle's status, and this command says it when there is no pod.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := parseName(args[0])
-			if err != nil {
-				return err
-			}
-			bundles, err := s.bundles()
-			if err != nil {
-				return err
-			}
-			b, err := bundles.Get(cmd.Context(), name, metav1.GetOptions{})
+			b, err := s.bundle(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

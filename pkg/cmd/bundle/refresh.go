@@ -4,25 +4,31 @@
 package bundle
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
-
-// annotationRefresh on a bundle asks to look its image up anew, each time its value changes. status.lastHandledRefresh
-// echoes the value that was acted upon.
-const annotationRefresh = "rukpak.io/refresh"
 
 // refresh asks to look a tag up.
 func (s *session) refresh() *cobra.Command {
-	return s.asking(&request{annotation: annotationRefresh, done: "its image will be looked up anew", handled: s.lastRefresh}, &cobra.Command{
+	r := &request{
+		annotation: v1alpha1.AnnotationRefresh, done: "its image will be looked up anew",
+		handled: func(b *v1alpha1.Bundle) string { return b.Status.LastHandledRefresh },
+		busy:    refreshing,
+		failed: func(b *v1alpha1.Bundle) string {
+			if c := stateOf(b).refreshed; c.Status == metav1.ConditionFalse {
+				return "not refreshed: " + sentence(c.Reason, c.Message)
+			}
+			return ""
+		},
+	}
+	return s.asking(r, &cobra.Command{
 		Use:   "refresh NAME",
 		Short: "Look up now what the tag of an image names, and unpack that if it has changed",
+		Long: `Look up now what the tag of an image names, and unpack that if it has changed. What was unpacked before is served meanwhile.
+
+With --wait it ends with 0 when the content is what the tag names, and with 1 when the look, or unpacking what it found, has failed.`,
 		Example: `  kubectl bundle refresh app
 
   # And wait for it
@@ -30,23 +36,8 @@ func (s *session) refresh() *cobra.Command {
 	})
 }
 
-// lastRefresh is what the server has acted upon.
-func (s *session) lastRefresh(ctx context.Context, _ typed.BundleInterface, b *v1alpha1.Bundle) (string, error) {
-	client, err := s.clientset()
-	if err != nil {
-		return "", err
-	}
-	raw, err := body(client.RukpakV1alpha1().RESTClient().Get().Namespace(b.Namespace).Resource("bundles").Name(b.Name).Do(ctx))
-	if err != nil {
-		return "", err
-	}
-	var seen struct {
-		Status struct {
-			LastHandledRefresh string `json:"lastHandledRefresh"`
-		} `json:"status"`
-	}
-	if err := json.Unmarshal(raw, &seen); err != nil {
-		return "", fmt.Errorf("read bundle %q: %w", b.Name, err)
-	}
-	return seen.Status.LastHandledRefresh, nil
+// refreshing reports whether an attempt is under way that takes what a look has found.
+func refreshing(b *v1alpha1.Bundle) bool {
+	u := b.Status.Unpack
+	return u != nil && u.Refresh && u.EndTime == nil
 }

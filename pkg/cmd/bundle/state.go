@@ -11,14 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/bytesize"
 	"rukpak.io/apiserver/pkg/cmd/bundle/advice"
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
 )
 
 // state is what a bundle's status says.
 type state struct {
 	*v1alpha1.Bundle
-	ready, available, stalled, full *metav1.Condition
+	ready, available, stalled, full, refreshed *metav1.Condition
 }
 
 func stateOf(b *v1alpha1.Bundle) state {
@@ -28,7 +28,10 @@ func stateOf(b *v1alpha1.Bundle) state {
 		}
 		return &metav1.Condition{Type: kind, Status: metav1.ConditionUnknown}
 	}
-	return state{b, find(v1alpha1.ConditionReady), find(v1alpha1.ConditionContentAvailable), find(v1alpha1.ConditionStalled), find(v1alpha1.ConditionStorageFull)}
+	return state{
+		b, find(v1alpha1.ConditionReady), find(v1alpha1.ConditionContentAvailable), find(v1alpha1.ConditionStalled),
+		find(v1alpha1.ConditionStorageFull), find(v1alpha1.ConditionRefreshed),
+	}
 }
 
 // current reports whether the conditions are about the spec as it is.
@@ -54,6 +57,12 @@ func (s state) words() string {
 	}
 	if !s.isReady() && s.available.Status == metav1.ConditionTrue {
 		text += " What it had before is served."
+	}
+	if s.isReady() && s.refreshed.Status == metav1.ConditionFalse {
+		text += " It is not refreshed: " + sentence(s.refreshed.Reason, s.refreshed.Message)
+	}
+	if s.full.Status == metav1.ConditionTrue && s.ready.Reason != v1alpha1.ReasonStorageFull {
+		text += " The store of its class is full: new content waits."
 	}
 	if s.stalled.Status == metav1.ConditionTrue {
 		text += " Nothing is tried until somebody acts."
@@ -104,12 +113,19 @@ func (s state) next() []string {
 	if s.available.Status == metav1.ConditionTrue {
 		lines = append(lines, "read it: "+program+" tree "+at+"; "+program+" pull "+at)
 	}
+	if s.full.Status == metav1.ConditionTrue && s.ready.Reason != v1alpha1.ReasonStorageFull {
+		lines = append(lines, remedy(v1alpha1.ReasonStorageFull)...)
+	}
 	if s.isReady() {
+		if s.refreshed.Status == metav1.ConditionFalse {
+			lines = append(lines, remedy(s.refreshed.Reason)...)
+			lines = append(lines, "when that is done, look again at once: "+program+" refresh "+at+" --wait")
+		}
 		return lines
 	}
 	reason := s.ready.Reason
-	if a, ok := advice.For(reason); ok && reason != "Unpacking" && a.Remedy != "" {
-		lines = append(lines, reason+": "+a.Remedy)
+	if reason != "Unpacking" {
+		lines = append(lines, remedy(reason)...)
 	}
 	switch {
 	case reason == "WaitingForUpload":
@@ -124,6 +140,14 @@ func (s state) next() []string {
 	return lines
 }
 
+// remedy says what to do about a reason, if that is known.
+func remedy(reason string) []string {
+	if a, ok := advice.For(reason); ok && a.Remedy != "" {
+		return []string{reason + ": " + a.Remedy}
+	}
+	return nil
+}
+
 // stage is what wait shows of a bundle on one line.
 func (s state) stage() string {
 	if s.isReady() {
@@ -131,7 +155,7 @@ func (s state) stage() string {
 		if c == nil {
 			return "ready"
 		}
-		return fmt.Sprintf("ready: %s, %s, %s", c.Digest, progress.Size(c.Size), plural(c.Files, "file"))
+		return fmt.Sprintf("ready: %s, %s, %s", c.Digest, bytesize.String(c.Size), plural(c.Files, "file"))
 	}
 	if !s.current() || s.ready.Reason == "" {
 		return "waiting until the server has seen it"

@@ -39,6 +39,19 @@ func parseName(arg string) (string, error) {
 	return arg, nil
 }
 
+// bundle gets the bundle that an argument names.
+func (s *session) bundle(ctx context.Context, arg string) (*v1alpha1.Bundle, error) {
+	name, err := parseName(arg)
+	if err != nil {
+		return nil, err
+	}
+	bundles, err := s.bundles()
+	if err != nil {
+		return nil, err
+	}
+	return bundles.Get(ctx, name, metav1.GetOptions{})
+}
+
 func parseTarget(arg string) (target, error) {
 	name, revision, _ := strings.Cut(arg, "@")
 	name, err := parseName(name)

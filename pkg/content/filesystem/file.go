@@ -12,9 +12,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/flock"
 )
 
 // File is a range of a blob. Read, Seek, ReadAt and Size are relative to the range.
@@ -82,8 +81,8 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	err = flock.Try(f, flock.Exclusive)
+	if errors.Is(err, flock.ErrBusy) {
 		err = ErrInUse
 	}
 	if err != nil {

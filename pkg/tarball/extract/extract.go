@@ -14,9 +14,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"rukpak.io/apiserver/pkg/tarball"
 )
+
+// owner is what whoever fills a directory needs of it.
+const owner = 0o700
 
 // block is what a file system gives out at a time, and what an entry takes beside its content, in bytes.
 const block = 4096
@@ -33,10 +37,13 @@ type Options struct {
 // them. Nobody else may write.
 func ForOwner(e tarball.Entry) fs.FileMode {
 	if e.Type == tarball.TypeDirectory {
-		return e.Mode&^0o022 | 0o700
+		return e.Mode&^0o022 | owner
 	}
 	return e.Mode&^0o022 | 0o400
 }
+
+// Exact are the permissions of the archive. They may keep whoever writes the files out of directories: Remove removes them all the same.
+func Exact(e tarball.Entry) fs.FileMode { return e.Mode }
 
 // ForEveryone are the permissions with which every user reads all files, and runs those that somebody may run.
 func ForEveryone(e tarball.Entry) fs.FileMode {
@@ -54,7 +61,8 @@ type Summary struct {
 	Disk int64
 }
 
-// Tree writes what r, a canonical archive, holds to dir, an empty folder. What was written before an error stays.
+// Tree writes what r, a canonical archive, holds to dir, an empty folder. What was written before an error stays. An error of
+// the folder names the path; all others are those of tarball.Verify, about the archive or of reading it.
 func Tree(ctx context.Context, r io.Reader, dir string, opts Options) (Summary, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -71,6 +79,9 @@ func Tree(ctx context.Context, r io.Reader, dir string, opts Options) (Summary, 
 		// That of the disk, which is no fault of the entry.
 		err = t.err
 	}
+	if err == nil {
+		err = t.close()
+	}
 	return Summary{Summary: summary, Disk: t.disk}, err
 }
 
@@ -79,14 +90,33 @@ type tree struct {
 	root *os.Root
 	mode func(tarball.Entry) fs.FileMode
 	disk int64
-	err  error // of the disk
+	// closed are the directories whose permissions keep their owner out, and which get them at the end.
+	closed []directory
+	err    error // of the disk
 }
+
+type directory struct {
+	name string
+	mode fs.FileMode
+}
+
+// close gives the last directories their permissions, the deepest first: they may take away the right to enter.
+func (t *tree) close() error {
+	for _, d := range slices.Backward(t.closed) {
+		if err := t.root.Chmod(d.name, d.mode); err != nil {
+			return failed(d.name, err)
+		}
+	}
+	return nil
+}
+
+func failed(name string, err error) error { return fmt.Errorf("write %q: %w", name, err) }
 
 func (t *tree) visit(e tarball.Entry, content io.Reader) error {
 	source := &reader{Reader: content}
 	err := t.write(e, source)
 	if err != nil && source.err == nil {
-		t.err = fmt.Errorf("write %q: %w", e.Name, err)
+		t.err = failed(e.Name, err)
 	}
 	t.disk += block + (e.Size+block-1)/block*block
 	return err
@@ -95,11 +125,15 @@ func (t *tree) visit(e tarball.Entry, content io.Reader) error {
 func (t *tree) write(e tarball.Entry, content io.Reader) error {
 	switch e.Type {
 	case tarball.TypeDirectory:
-		if err := t.root.Mkdir(e.Name, 0o700); err != nil {
+		if err := t.root.Mkdir(e.Name, owner); err != nil {
 			return err
 		}
+		mode := t.mode(e)
+		if mode&owner != owner {
+			t.closed = append(t.closed, directory{e.Name, mode})
+		}
 		// The umask had its say above.
-		return t.root.Chmod(e.Name, t.mode(e))
+		return t.root.Chmod(e.Name, mode|owner)
 	case tarball.TypeSymlink:
 		return t.root.Symlink(e.Linkname, e.Name)
 	default:

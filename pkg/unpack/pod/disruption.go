@@ -19,9 +19,9 @@ const (
 	statusNodeLost   = "NodeLost"     // by the node controllers of earlier versions
 )
 
-// judgeDisruption tells who took a pod away, of those who do so for reasons that are none of
-// the pod's.
-func judgeDisruption(pod *corev1.Pod) (Outcome, bool) {
+// Disrupted tells who took a pod away, of those who do so for reasons that are none of
+// the pod's. It returns false when nobody did.
+func Disrupted(pod *corev1.Pod) (Outcome, bool) {
 	status := pod.Status.Reason
 	if pod.Status.Phase != corev1.PodFailed && status != statusNodeLost {
 		status = ""

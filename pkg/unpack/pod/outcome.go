@@ -75,7 +75,7 @@ func Judge(pod *corev1.Pod) Outcome {
 
 // judgePod reads what a node, or whoever disrupts a pod, says about it as a whole.
 func judgePod(pod *corev1.Pod) (Outcome, bool) {
-	if o, ok := judgeDisruption(pod); ok {
+	if o, ok := Disrupted(pod); ok {
 		return o, true
 	}
 	if pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "" {

@@ -128,7 +128,11 @@ func BlamesOthers(pod *corev1.Pod, reference string) bool {
 	if s == nil || s.State.Waiting == nil {
 		return false
 	}
-	message := s.State.Waiting.Message
+	return Blames(pod, s.State.Waiting.Message, reference)
+}
+
+// Blames tells whether what a node says of a shared pod is about other images than the given one.
+func Blames(pod *corev1.Pod, message, reference string) bool {
 	return !strings.Contains(message, reference) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.Image != nil && strings.Contains(message, v.Image.Reference)
 	})

@@ -4,6 +4,8 @@
 package content
 
 import (
+	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"strings"
@@ -15,6 +17,9 @@ import (
 // who looks after the server needs the name.
 func Say(doing string, err error) string {
 	text := err.Error()
+	if errors.Is(err, context.DeadlineExceeded) {
+		text = tookTooLong + ": " + text
+	}
 	told := text
 	for _, path := range filesOf(err) {
 		told = strings.ReplaceAll(told, path, "a file of the server")

@@ -93,7 +93,7 @@ func (r *REST) find(ctx context.Context, name string, o *rukpak.BundleContentOpt
 	defer cancel()
 	b, err := r.Bundles.Get(limited, name)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, Late(ctx, "read the bundle", name, err)
 	}
 	c, err := pick(b, o.Digest)
 	if err != nil {

@@ -51,7 +51,7 @@ func (r *REST) target(ctx context.Context, name string, o *rukpak.BundleContentO
 	defer cancel()
 	b, err := r.Bundles.Get(limited, name)
 	if err != nil {
-		return nil, err
+		return nil, Late(ctx, "read the bundle", name, err)
 	}
 	if b.Spec.ProvisionerClassName == "" {
 		return nil, conflict(b, "ClassMissing", "it has no class yet, so nobody knows where its content belongs")
@@ -60,7 +60,7 @@ func (r *REST) target(ctx context.Context, name string, o *rukpak.BundleContentO
 	if apierrors.IsNotFound(err) {
 		return nil, conflict(b, "ClassMissing", fmt.Sprintf("its class %q does not exist", b.Spec.ProvisionerClassName))
 	} else if err != nil {
-		return nil, err
+		return nil, Late(ctx, fmt.Sprintf("read its class %q", b.Spec.ProvisionerClassName), name, err)
 	}
 	store, ok := r.Stores[class.Store]
 	if !ok {

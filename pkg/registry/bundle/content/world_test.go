@@ -274,12 +274,16 @@ type memoryBundles struct {
 	all map[string]*rukpak.Bundle
 	// meanwhile, if set, is called once before a commit reads: what others do in between.
 	meanwhile func(*rukpak.Bundle)
-	err       error
+	err       error // of commits
+	get       error
 }
 
 func (m *memoryBundles) Get(_ context.Context, name string) (*rukpak.Bundle, error) {
 	m.Lock()
 	defer m.Unlock()
+	if m.get != nil {
+		return nil, m.get
+	}
 	b, ok := m.all[name]
 	if !ok {
 		return nil, apierrors.NewNotFound(rukpak.Resource("bundles"), name)

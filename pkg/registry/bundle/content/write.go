@@ -193,7 +193,7 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 	// Asked before anything is stored, so that a write that comes too late costs little.
 	fresh, err := r.Bundles.Get(ctx, b.Name)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, Late(ctx, "read the bundle", b.Name, err)
 	}
 	if err := g.check(fresh); err != nil {
 		return nil, 0, err
@@ -231,7 +231,7 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 		return err
 	})
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, Late(ctx, "write the content into the status", b.Name, err)
 	}
 	failpoint.Hit("content/after-status")
 	r.replaced(ctx, b, dropped)

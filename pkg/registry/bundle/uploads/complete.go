@@ -136,7 +136,8 @@ func (r *REST) commit(ctx context.Context, s *upload.Session) (*rukpak.Bundle, i
 		r.end(ctx, s, refusal(s, err))
 	default:
 		if status := apierrors.APIStatus(nil); !errors.As(err, &status) {
-			err = statusOf(s.Namespace, s.Bundle, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "", subresource.Say("complete an upload", err))
+			err = retryLater(statusOf(s.Namespace, s.Bundle, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "",
+				"cannot complete the upload: "+subresource.Say("complete an upload", err)), commitRetrySeconds)
 		}
 	}
 	return b, code, err

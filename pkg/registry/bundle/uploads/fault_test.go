@@ -317,6 +317,27 @@ func TestACompletionIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A deadline of the server's own leaves the upload as it is, and the client is told to come again.
+func TestAnUploadWhoseBundleIsReadSlowly(t *testing.T) {
+	w := newWorld(t)
+	body, digest := archive(t, map[string]string{"a": "1"})
+	path := w.begin()
+	w.bundles.get = fmt.Errorf("etcd: %w", context.DeadlineExceeded)
+	for _, request := range []func() answer{
+		func() answer { return w.do(0, http.MethodGet, root, nil) },
+		func() answer { return w.patch(0, path, 0, body, true) },
+	} {
+		if a := request(); a.code != http.StatusServiceUnavailable || !strings.Contains(string(a.body), `cannot read the bundle: it took too long`) ||
+			!strings.Contains(string(a.body), `"retryAfterSeconds":1`) {
+			t.Errorf("%d %s", a.code, a.body)
+		}
+	}
+	w.bundles.get = nil
+	if a := w.patch(1, path, 0, body, true); a.code != http.StatusCreated || w.content() != digest {
+		t.Errorf("%d %s", a.code, a.body)
+	}
+}
+
 // A server ends after the commit, before the session says so. What the upload was conditional on has changed by it.
 func TestAnUploadThatIsCommittedAlready(t *testing.T) {
 	w := newWorld(t)

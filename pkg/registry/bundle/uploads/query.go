@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"rukpak.io/apiserver/pkg/content/upload"
+	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 )
 
 // query answers GET and HEAD of an upload: where it is. A request that appends to it here ends first, so that
@@ -31,7 +32,7 @@ func (r *REST) list(c *call) error {
 	defer cancel()
 	b, err := r.Bundles.Get(ctx, c.name)
 	if err != nil {
-		return err
+		return subresource.Late(ctx, "read the bundle", c.name, err)
 	}
 	answer := struct {
 		Uploads []view `json:"uploads"`

@@ -76,7 +76,7 @@ func (r *REST) find(c *call) (*rukpak.Bundle, *upload.Session, error) {
 	defer cancel()
 	b, err := r.Bundles.Get(ctx, c.name)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, subresource.Late(ctx, "read the bundle", c.name, err)
 	}
 	s, err := r.Sessions.Get(ctx, upload.Key{Namespace: c.namespace, BundleUID: string(b.UID), ID: c.id})
 	if err != nil {

@@ -350,11 +350,15 @@ func (w *world) change(f func(*rukpak.Bundle)) {
 type memoryBundles struct {
 	sync.Mutex
 	all map[string]*rukpak.Bundle
+	get error
 }
 
 func (m *memoryBundles) Get(ctx context.Context, name string) (*rukpak.Bundle, error) {
 	m.Lock()
 	defer m.Unlock()
+	if m.get != nil {
+		return nil, m.get
+	}
 	b, ok := m.all[name]
 	if !ok || genericapirequest.NamespaceValue(ctx) != "team" {
 		return nil, apierrors.NewNotFound(rukpak.Resource("bundles"), name)
