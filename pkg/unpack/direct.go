@@ -266,6 +266,7 @@ func directReason(err error) string {
 		{image.ErrUnreachable, pod.ReasonRegistryUnreachable},
 		{image.ErrPlatform, pod.ReasonPlatformNotSupported},
 		{image.ErrNoImage, pod.ReasonArtifactNotSupported},
+		{image.ErrEmpty, contract.ReasonImageEmpty},
 		{image.ErrInvalidImage, pod.ReasonImagePullFailed},
 		{image.ErrAccess, contract.ReasonInvalidConfiguration},
 		{context.DeadlineExceeded, pod.ReasonDeadlineExceeded},

@@ -107,6 +107,7 @@ func TestDirectFailures(t *testing.T) {
 		"rate limit":  {resolve: image.ErrTooManyRequests, reason: pod.ReasonRateLimited},
 		"not trusted": {resolve: image.ErrNotTrusted, reason: pod.ReasonRegistryNotTrusted},
 		"platform":    {resolve: image.ErrPlatform, reason: pod.ReasonPlatformNotSupported},
+		"empty":       {pack: image.ErrEmpty, reason: contract.ReasonImageEmpty, final: true},
 		"artifact":    {resolve: image.ErrNoImage, reason: pod.ReasonArtifactNotSupported, final: true},
 		"invalid":     {resolve: image.ErrInvalidReference, reason: pod.ReasonInvalidImageReference, final: true},
 		"other":       {resolve: errors.New("odd"), reason: pod.ReasonImagePullFailed},

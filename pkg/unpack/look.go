@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -77,7 +78,8 @@ func (w *work) lookPod(ctx context.Context, mode v1alpha1.UnpackMode) (finding, 
 		return finding{}, err
 	}
 	if p == nil {
-		return finding{}, nil // the bundle has changed, and the cache has yet to hear of it
+		// The bundle has changed, and the cache has yet to hear of it: nothing is to be concluded from it.
+		return finding{}, apierrors.NewConflict(v1alpha1.Resource("bundles"), w.name.Name, errors.New("it is not as it was"))
 	}
 	if made, err := pod.Made(w.Key, p); err != nil || made.Nonce != nonce {
 		return finding{failure: &verdict{reason: ReasonPodNameTaken, message: fmt.Sprintf("pod %s exists and was not made to look up the image", p.Name)}}, nil

@@ -124,7 +124,7 @@ func (t *term) reasonEvent(before, now *v1alpha1.Bundle) {
 	switch c.Reason {
 	case v1alpha1.ReasonPending, v1alpha1.ReasonUnpacking, v1alpha1.ReasonUnpacked:
 		return
-	case v1alpha1.ReasonSuspended, v1alpha1.ReasonWaitingForUpload, v1alpha1.ReasonWaitingForProvisioner:
+	case v1alpha1.ReasonSuspended, v1alpha1.ReasonWaitingForUpload, v1alpha1.ReasonWaitingForProvisioner, v1alpha1.ReasonQueued, v1alpha1.ReasonImagePullThrottled:
 		kind = corev1.EventTypeNormal
 	}
 	t.event(now, kind, c.Reason, fmt.Sprintf("%s: %s", now.Status.Phase, c.Message))

@@ -69,13 +69,14 @@ func (w *work) kind(mode v1alpha1.UnpackMode) string {
 	return pod.ShareKind(w.class, w.bundle, mode, w.bundle.Spec.Source.Image.Reference)
 }
 
-// since is from when on there is something to do for a bundle, as its status has it.
+// since is from when on there is something to do for a bundle, as its status has it. Who asks for a retry before the next
+// attempt is due does not wait behind all others for it.
 func (w *work) since() time.Time {
 	since := w.bundle.CreationTimestamp.Time
 	if c := meta.FindStatusCondition(w.bundle.Status.Conditions, v1alpha1.ConditionUnpacked); c != nil && c.LastTransitionTime.After(since) {
 		since = c.LastTransitionTime.Time
 	}
-	if u := w.bundle.Status.Unpack; u != nil && u.NextAttemptTime != nil && u.NextAttemptTime.After(since) {
+	if u := w.bundle.Status.Unpack; u != nil && u.NextAttemptTime != nil && u.NextAttemptTime.After(since) && !u.NextAttemptTime.After(w.now) {
 		since = u.NextAttemptTime.Time
 	}
 	return since

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -25,6 +26,7 @@ import (
 	"rukpak.io/apiserver/pkg/source/image"
 	"rukpak.io/apiserver/pkg/unpack/contract"
 	"rukpak.io/apiserver/pkg/unpack/pod"
+	"rukpak.io/apiserver/pkg/unpack/queue"
 )
 
 const (
@@ -553,5 +555,52 @@ func TestDirectRefresh(t *testing.T) {
 			t.Errorf("%d pulls, attempt %+v", p.packs, u)
 		}
 		w.served()
+	})
+}
+
+// TestRefreshesTakeTurns finds another image for more bundles than may be unpacked at once.
+func TestRefreshesTakeTurns(t *testing.T) {
+	const many, limit = 12, 2
+	objects := []runtime.Object{testClass()}
+	for i := range many {
+		objects = append(objects, taggedBundle(func(b *v1alpha1.Bundle) {
+			b.Name = fmt.Sprintf("b%02d", i)
+			b.UID = types.UID(b.Name)
+			b.Annotations = map[string]string{v1alpha1.AnnotationRefresh: "1"}
+		}))
+	}
+	inWorld(t, objects, func(w *world) {
+		w.config.Limits = queue.Limits{Total: limit, PerNamespace: limit, Share: 1}
+		w.start()
+		done := 0
+		for range 60 {
+			for _, p := range w.pods() {
+				if p.Spec.Containers[0].Name == pod.ContainerResolve && p.Status.Phase == "" {
+					w.says(&p, found("registry.example/app@"+otherDigest))
+				}
+			}
+			unpacking := 0
+			for _, b := range w.all("team-a") {
+				if open(b.Status.Unpack) {
+					unpacking++
+				}
+			}
+			if unpacking > limit {
+				t.Fatalf("%d bundles are unpacked at once", unpacking)
+			}
+			done = 0
+			for _, b := range w.all("team-a") {
+				switch u := b.Status.Unpack; {
+				case open(u) && u.PodUID != "":
+					w.committed(b)
+				case !open(u) && b.Status.LastHandledRefresh == "1":
+					done++
+				}
+			}
+			w.pass(time.Second)
+		}
+		if done != many || len(w.pods()) > 0 {
+			t.Errorf("%d of %d are refreshed, %d pods are left", done, many, len(w.pods()))
+		}
 	})
 }

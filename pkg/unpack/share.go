@@ -183,12 +183,29 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 	case o.Failing:
 		return w.apart(ctx, pod.BlamesOthers(p, w.reference()))
 	case o.State == pod.Waiting && o.Reason == "":
-		return w.quiet(ctx, p)
+		return w.quietShared(ctx, p)
 	case o.Reason == pod.ReasonImagePullThrottled && w.now.Sub(u.StartTime.Time) < quietAfter:
 		return quietAfter, nil // it is over soon, and all of the pod would have to say so
 	default:
-		return 0, w.say(ctx, o.Reason, o.Message)
+		return 0, w.say(ctx, o.Reason, withPlatform(o, u))
 	}
+}
+
+// quietShared asks the events of a shared pod that does not get on. What they say about an image is said of no bundle:
+// it may be another's.
+func (w *work) quietShared(ctx context.Context, p *corev1.Pod) (time.Duration, error) {
+	since := w.now.Sub(w.bundle.Status.Unpack.StartTime.Time)
+	if since < quietAfter {
+		return quietAfter - since, nil
+	}
+	hint := w.warning(ctx, p, "")
+	if hint == "" || p.Spec.NodeName == "" {
+		return quietAfter, nil
+	}
+	if o := pod.JudgeEvent(hint); o.Reason == pod.ReasonImagePullThrottled {
+		return quietAfter, w.say(ctx, o.Reason, o.Message)
+	}
+	return w.apart(ctx, pod.Blames(p, hint, w.reference()))
 }
 
 // sharedPod returns the pod of an attempt, which before its UID is recorded is the one with its name and its

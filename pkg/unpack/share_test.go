@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +88,7 @@ func (w *world) says(p *corev1.Pod, status corev1.PodStatus) {
 	w.t.Helper()
 	p = p.DeepCopy()
 	p.Status = status
+	p.Spec.NodeName = "node" // whose word it is
 	if err := w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), p, p.Namespace); err != nil {
 		w.t.Fatal(err)
 	}
@@ -266,6 +268,9 @@ func TestOneLeavesASharedPod(t *testing.T) {
 				members := membersOf(w, p)
 				leave(w, members[1])
 				w.pass(time.Second)
+				if name == "deleted" {
+					p = w.disown(p, 1)
+				}
 				for i, b := range members {
 					if i != 1 {
 						expectMember(t, w.named("team-a", b.Name), p)
@@ -279,9 +284,26 @@ func TestOneLeavesASharedPod(t *testing.T) {
 				if there, _ := w.shared(); there == nil {
 					t.Error("the pod is gone")
 				}
+				for i, b := range members {
+					if i != 1 {
+						w.committed(w.named("team-a", b.Name))
+					}
+				}
+				if there, _ := w.shared(); there != nil {
+					t.Error("the pod is there when all others are done")
+				}
 			})
 		})
 	}
+}
+
+// disown takes an owner off a pod, as the garbage collector does when it is gone and others are there.
+func (w *world) disown(p *corev1.Pod, owner int) *corev1.Pod {
+	w.t.Helper()
+	p = p.DeepCopy()
+	p.OwnerReferences = slices.Delete(p.OwnerReferences, owner, owner+1)
+	w.says(p, p.Status)
+	return p
 }
 
 // change writes a bundle whose spec was changed.
@@ -462,5 +484,29 @@ func TestWaitingIsCounted(t *testing.T) {
 			w.pass(time.Second)
 		}
 		expect("when they are deleted", 0)
+	})
+}
+
+// TestImageOfAnotherIsNotBlamedOnAll has the node speak of one image of a shared pod.
+func TestImageOfAnotherIsNotBlamedOnAll(t *testing.T) {
+	inWorld(t, someBundles("team-a", 5), func(w *world) {
+		p := five(w)
+		bad := p.Spec.Volumes[slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Image != nil })].Image.Reference
+		w.says(p, waiting("ContainerCreating", ""))
+		if err := w.kube.Tracker().Add(&corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: p.Namespace}, Type: corev1.EventTypeWarning, Reason: "Failed",
+			InvolvedObject: corev1.ObjectReference{UID: p.UID}, Message: fmt.Sprintf("Failed to pull image %q: %s: not found", bad, bad),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(40 * time.Second)
+		for _, b := range w.all(p.Namespace) {
+			if u := b.Status.Unpack; strings.Contains(u.Message, bad) || u.Failures > 0 {
+				t.Errorf("bundle %s of %s: %s: %s", b.Name, b.Spec.Source.Image.Reference, u.Reason, u.Message)
+			}
+			if b.Status.Unpack.PodUID == p.UID {
+				t.Errorf("bundle %s is in that pod still", b.Name)
+			}
+		}
 	})
 }

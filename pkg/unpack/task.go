@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
@@ -37,7 +38,9 @@ func (w *work) task() task {
 		return task{refresh: true, reference: last.ResolvedReference}
 	}
 	wait, wanted := w.untilLook()
-	goesOn := last != nil && last.Refresh && last.Generation == w.bundle.Generation && (open(last) || last.Failures > 0)
+	// One that failed beside content that was served is over: what was lost since then was not what it was about.
+	served := meta.IsStatusConditionTrue(w.bundle.Status.Conditions, v1alpha1.ConditionUnpacked)
+	goesOn := last != nil && last.Refresh && last.Generation == w.bundle.Generation && (open(last) || last.Failures > 0 && !served)
 	if wanted && wait == 0 || goesOn {
 		return task{refresh: true, fresh: true, asked: w.refreshAsked()}
 	}

@@ -188,3 +188,19 @@ func TestWordsOfOthersDoNotCutAWaitShort(t *testing.T) {
 		w.onlyPod()
 	})
 }
+
+// TestLossAfterAFailedRefresh loses content whose refresh had failed: what comes back is what was lost.
+func TestLossAfterAFailedRefresh(t *testing.T) {
+	inWorld(t, started(testClass(), taggedBundle()), func(w *world) {
+		w.start()
+		w.ask("1")
+		w.podSays(found("registry.example/app@" + otherDigest))
+		w.podSays(exited(1, `{"reason":"LimitExceeded","message":"too large"}`))
+		w.pass(time.Hour)
+		w.edit(func(b *v1alpha1.Bundle) { lose(b) })
+		w.pass(0)
+		if got := pod.ResolvedReference(w.onlyPod(), tagged); got != testImage {
+			t.Errorf("restored from %q, not from %s", got, testImage)
+		}
+	})
+}

@@ -61,11 +61,11 @@ func (s *scope) oddImages() []oddImage {
 		{
 			name: "hard-links",
 			layers: []v1.Layer{
-				s.layer(zipped, s.tarOf(dir("d"), file("d/one", "same", perm(0o750)), hardlink("two", "d/one", 0o750), hardlink("three", "/two", 0o750))),
-				s.layer(zipped, s.tarOf(dir("d"), file("d/one", "same", perm(0o750)), hardlink("four", "d/one", 0o750))),
+				s.layer(zipped, s.tarOf(dir("d"), file("d/one", "same", perm(0o755)), hardlink("two", "d/one", 0o755), hardlink("three", "/two", 0o755))),
+				s.layer(zipped, s.tarOf(dir("d"), file("d/one", "same", perm(0o755)), hardlink("four", "d/one", 0o755))),
 			},
 			want: []string{
-				aDir("d", 0o755), aFile("d/one", 0o750, "same"), aFile("two", 0o750, "same"), aFile("three", 0o750, "same"), aFile("four", 0o750, "same"),
+				aDir("d", 0o755), aFile("d/one", 0o755, "same"), aFile("two", 0o755, "same"), aFile("three", 0o755, "same"), aFile("four", 0o755, "same"),
 			},
 		},
 		{

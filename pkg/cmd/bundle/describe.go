@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	"rukpak.io/apiserver/pkg/bytesize"
 )
 
 // maxEvents is how many events are shown, the newest.
@@ -191,7 +191,7 @@ func (d *description) content(b *v1alpha1.Bundle) {
 		return
 	}
 	d.line("Content", c.Digest)
-	d.line("Size", fmt.Sprintf("%s, %s, %s unpacked", progress.Size(c.Size), plural(c.Files, "file"), progress.Size(c.UncompressedSize)))
+	d.line("Size", fmt.Sprintf("%s, %s, %s unpacked", bytesize.String(c.Size), plural(c.Files, "file"), bytesize.String(c.UncompressedSize)))
 	d.line("Written", age(c.UpdateTime)+" ago")
 	if c.Generation != b.Generation {
 		d.line("Of", fmt.Sprintf("generation %d of the spec; the current one is %d", c.Generation, b.Generation))

@@ -16,7 +16,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	"rukpak.io/apiserver/pkg/bytesize"
 	"rukpak.io/apiserver/pkg/content/listing"
 )
 
@@ -133,7 +133,7 @@ func size(e listing.Entry) string {
 	if e.Type != listing.File {
 		return "none"
 	}
-	return progress.Size(e.Size)
+	return bytesize.String(e.Size)
 }
 
 // notes are what differs beside the lines of a file.

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	"rukpak.io/apiserver/pkg/bytesize"
 )
 
 // history lists the contents of a bundle.
@@ -55,7 +55,7 @@ func (s *session) table(contents []v1alpha1.ContentStatus) error {
 		if i > 0 {
 			revision = fmt.Sprint(-i)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\n", revision, c.Digest, progress.Size(c.Size), c.Files, c.Generation, age(c.UpdateTime))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\n", revision, c.Digest, bytesize.String(c.Size), c.Files, c.Generation, age(c.UpdateTime))
 	}
 	// A tabwriter writes when it is flushed.
 	return w.Flush()

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	"rukpak.io/apiserver/pkg/bytesize"
 	"rukpak.io/apiserver/pkg/content/listing"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
@@ -129,7 +129,7 @@ func (p *longPrinter) add(e listing.Entry) error {
 	case listing.SymbolicLink:
 		kind, name = "l", name+" -> "+clean(e.Target())
 	default:
-		size, digest = progress.Size(e.Size), shortDigest(e.Digest)
+		size, digest = bytesize.String(e.Size), shortDigest(e.Digest)
 	}
 	_, err := fmt.Fprintf(p, "%s%s\t%s\t%s\t%s\n", kind, permissions(e.Mode), size, digest, name)
 	return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rukpak.io/apiserver/pkg/bytesize"
 	"rukpak.io/apiserver/pkg/cmd/bundle/download"
 	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
@@ -86,7 +87,7 @@ type puller struct {
 // Begin, Add and Again are download.Progress.
 func (p *puller) Begin(digest string, have, size int64) {
 	if have > 0 && have < size {
-		p.say("%s: going on after %s of %s", p.to, progress.Size(have), progress.Size(size))
+		p.say("%s: going on after %s of %s", p.to, bytesize.String(have), bytesize.String(size))
 	}
 	p.meter = p.session.meter(p.to, have, size)
 }
@@ -122,7 +123,7 @@ func (p *puller) file(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	p.say("%s: %s, %s", path, result.Digest, progress.Size(result.Size))
+	p.say("%s: %s, %s", path, result.Digest, bytesize.String(result.Size))
 	return nil
 }
 

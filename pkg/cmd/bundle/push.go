@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	"rukpak.io/apiserver/pkg/bytesize"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/tarball"
 )
@@ -83,7 +83,7 @@ func (s *session) upload(ctx context.Context, bundles typed.BundleInterface, nam
 		return err
 	}
 	if c := b.Status.Content; c != nil {
-		s.say("bundle/%s: %s, %s, %s", name, c.Digest, progress.Size(c.Size), plural(c.Files, "file"))
+		s.say("bundle/%s: %s, %s, %s", name, c.Digest, bytesize.String(c.Size), plural(c.Files, "file"))
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/bytesize"
 	"rukpak.io/apiserver/pkg/cmd/bundle/advice"
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
 )
 
 // state is what a bundle's status says.
@@ -156,7 +156,7 @@ func (s state) stage() string {
 	if s.isReady() {
 		text := "ready"
 		if c := s.Status.Content; c != nil {
-			text = fmt.Sprintf("ready: %s, %s, %s", c.Digest, progress.Size(c.Size), plural(c.Files, "file"))
+			text = fmt.Sprintf("ready: %s, %s, %s", c.Digest, bytesize.String(c.Size), plural(c.Files, "file"))
 		}
 		switch {
 		case refreshing(s.Bundle):

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	"rukpak.io/apiserver/pkg/bytesize"
 	"rukpak.io/apiserver/pkg/content/listing"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
@@ -73,7 +73,7 @@ func (d *drawing) add(e listing.Entry) {
 	default:
 		d.files++
 		d.bytes += e.Size
-		name += "  " + progress.Size(e.Size)
+		name += "  " + bytesize.String(e.Size)
 	}
 	d.lines = append(d.lines, drawn{strings.Count(path, "/"), name})
 }
@@ -110,6 +110,6 @@ func (d *drawing) write(out *bufio.Writer, root string) error {
 		fmt.Fprintln(out, branches[i]+line.text)
 	}
 	// A bufio.Writer keeps its first error for Flush.
-	_, err := fmt.Fprintf(out, "%s, %s, %s\n", plural(d.directories, "directory"), plural(d.files, "file"), progress.Size(d.bytes))
+	_, err := fmt.Fprintf(out, "%s, %s, %s\n", plural(d.directories, "directory"), plural(d.files, "file"), bytesize.String(d.bytes))
 	return err
 }

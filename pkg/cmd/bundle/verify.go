@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
+	"rukpak.io/apiserver/pkg/bytesize"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/tarball"
 )
@@ -102,7 +102,7 @@ func (s *session) verifyContent(ctx context.Context, bundles typed.BundleInterfa
 				"\"kubectl bundle doctor\" says whether the server is well; its command fsck checks all that it stores")
 		}
 	}
-	return s.print("bundle.rukpak.io/%s: whole: %s, %s, %s", t.name, c.Digest, progress.Size(c.Size), plural(c.Files, "file"))
+	return s.print("bundle.rukpak.io/%s: whole: %s, %s, %s", t.name, c.Digest, bytesize.String(c.Size), plural(c.Files, "file"))
 }
 
 // verifyLocal compares what is on this machine.

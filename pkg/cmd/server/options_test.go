@@ -5,7 +5,9 @@ package server
 
 import (
 	"net"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -156,5 +158,30 @@ func TestLogsMayBeJSON(t *testing.T) {
 	}
 	if errs := logsapi.Validate(o.Logs, utilfeature.DefaultFeatureGate, nil); len(errs) > 0 {
 		t.Error(errs.ToAggregate())
+	}
+}
+
+// Whoever looks after a server finds each flag that is ours on a page.
+func TestFlagsAreDocumented(t *testing.T) {
+	pages, err := filepath.Glob("../../../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	var text strings.Builder
+	for _, page := range pages {
+		raw, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(raw)
+	}
+	var sets cliflag.NamedFlagSets
+	NewOptions().AddFlags(&sets)
+	for _, name := range []string{"rukpak", "certificates", "unpack", "content", "transfers"} {
+		sets.FlagSet(name).VisitAll(func(f *pflag.Flag) {
+			if !regexp.MustCompile("--" + f.Name + "[^-a-z]").MatchString(text.String()) {
+				t.Errorf("no page of docs tells of --%s", f.Name)
+			}
+		})
 	}
 }

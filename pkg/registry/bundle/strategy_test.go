@@ -497,13 +497,3 @@ func TestTable(t *testing.T) {
 		t.Error("a class is printed as a bundle")
 	}
 }
-
-func TestHumanSize(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0B", 1023: "1023B", 1024: "1.0KiB", 1 << 20: "1.0MiB", 3 << 29: "1.5GiB", 1<<63 - 1: "8.0EiB",
-	} {
-		if got := humanSize(n); got != want {
-			t.Errorf("%d: got %s, want %s", n, got, want)
-		}
-	}
-}

@@ -14,6 +14,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/bytesize"
 	"rukpak.io/apiserver/pkg/registry/printing"
 )
 
@@ -49,7 +50,7 @@ func row(object runtime.Object) ([]any, error) {
 	if c := b.Status.Content; c != nil {
 		digest = strings.TrimPrefix(c.Digest, "sha256:")
 		digest = digest[:min(digestDigits, len(digest))]
-		size, files = humanSize(c.Size), fmt.Sprint(c.Files)
+		size, files = bytesize.Short(c.Size), fmt.Sprint(c.Files)
 	}
 	reference := ""
 	if b.Spec.Source.Image != nil {
@@ -63,17 +64,4 @@ func row(object runtime.Object) ([]any, error) {
 		b.Name, b.Spec.ProvisionerClassName, string(b.Spec.Source.Type), string(b.Status.Phase), digest, size,
 		printing.Age(b.CreationTimestamp), files, reference, reason, message,
 	}, nil
-}
-
-// humanSize writes a number of bytes with the largest binary unit that leaves a whole part.
-func humanSize(n int64) string {
-	const units = "KMGTPE"
-	if n < 1024 {
-		return fmt.Sprintf("%dB", n)
-	}
-	f, i := float64(n)/1024, 0
-	for f >= 1024 && i < len(units)-1 {
-		f, i = f/1024, i+1
-	}
-	return fmt.Sprintf("%.1f%ciB", f, units[i])
 }

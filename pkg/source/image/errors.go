@@ -40,6 +40,8 @@ var (
 	ErrPlatform = fmt.Errorf("%w: not for this platform", ErrInvalidImage)
 	// ErrAccess says that a file of an Access cannot be used.
 	ErrAccess = errors.New("configuration of registries")
+	// ErrEmpty is the ErrInvalidImage of one that holds not one file.
+	ErrEmpty = fmt.Errorf("%w: there is not one file in it", ErrInvalidImage)
 	// ErrNoImage is the ErrInvalidImage of an artifact that is no image of files.
 	ErrNoImage = fmt.Errorf("%w: another kind of artifact", ErrInvalidImage)
 )

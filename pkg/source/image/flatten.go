@@ -39,6 +39,9 @@ func flatten(ctx context.Context, layers []layer, bounds bounds, root []string) 
 			return nil, err
 		}
 	}
+	if len(merged.root.children) == 0 {
+		return nil, ErrEmpty
+	}
 	n, err := descend(merged.root, root)
 	if err != nil {
 		return nil, err

@@ -34,10 +34,6 @@ func TestPackGivesTheMergedTree(t *testing.T) {
 			want:   []item{directory("manifests"), file0644("manifests/a.yaml", "a"), file0644("b", "b"), file0644("c", "c")},
 		},
 		{
-			name:   "no files at all",
-			layers: [][]item{{}},
-		},
-		{
 			name: "the higher layer wins, and an implied directory keeps its mode",
 			layers: [][]item{
 				{item{tar.TypeDir, "d", "", 0o700}, file0644("d/a", "old"), file0644("d/b", "kept")},
@@ -294,5 +290,16 @@ func TestPackHoldsLimits(t *testing.T) {
 				t.Errorf("got %v, want the limit %q", err, test.want)
 			}
 		})
+	}
+}
+
+// TestImageWithoutFiles is refused as it is where a node mounts it: what a runtime does not unpack looks the same.
+func TestImageWithoutFiles(t *testing.T) {
+	host := serve(t, nil)
+	for name, img := range map[string]v1.Image{"nothing in its layer": imageOf(t, layerOf(t)), "no layers": imageOf(t)} {
+		resolved := push(t, host+"/empty:v1", img)
+		if _, err := New().Pack(t.Context(), resolved, platform.Platform{}, "", discard{}, tarball.Limits{}, t.TempDir()); !errors.Is(err, ErrEmpty) {
+			t.Errorf("%s: got %v, want ErrEmpty", name, err)
+		}
 	}
 }

@@ -125,7 +125,11 @@ func BlamesOthers(pod *corev1.Pod, reference string) bool {
 	if s == nil || s.State.Waiting == nil {
 		return false
 	}
-	message := s.State.Waiting.Message
+	return Blames(pod, s.State.Waiting.Message, reference)
+}
+
+// Blames tells whether what a node says of a shared pod is about other images than the given one.
+func Blames(pod *corev1.Pod, message, reference string) bool {
 	return !strings.Contains(message, reference) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.Image != nil && strings.Contains(message, v.Image.Reference)
 	})
@@ -143,19 +147,25 @@ type Owned struct {
 }
 
 // MadeFor returns the attempts that a pod was made for, one for each Bundle that owns it. The error wraps ErrNotOurs
-// unless every proof is right.
+// unless each of these has its proof. Proofs of Bundles that own it no more are left: the garbage collector takes owners that
+// are gone off an object that has others.
 func MadeFor(key []byte, pod *corev1.Pod) ([]Owned, error) {
 	owners, proofs := Owners(pod), strings.Split(pod.Annotations[v1alpha1.AnnotationAttempt], ",")
-	if len(owners) == 0 || len(owners) != len(proofs) {
+	if len(owners) == 0 || len(owners) > len(proofs) {
 		return nil, fmt.Errorf("pod %s/%s: %d Bundles own it, and it has %d proofs: %w", pod.Namespace, pod.Name, len(owners), len(proofs), ErrNotOurs)
 	}
-	made := make([]Owned, len(owners))
-	for i, owner := range owners {
-		attempt, err := check(key, owner.UID, proofs[i])
-		if err != nil {
-			return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	made := make([]Owned, 0, len(owners))
+	for _, proof := range proofs {
+		if len(made) == len(owners) {
+			break
 		}
-		made[i] = Owned{attempt, owner.Name}
+		owner := owners[len(made)]
+		if attempt, err := check(key, owner.UID, proof); err == nil {
+			made = append(made, Owned{attempt, owner.Name})
+		}
+	}
+	if len(made) < len(owners) {
+		return nil, fmt.Errorf("pod %s/%s has no proof for Bundle %s: %w", pod.Namespace, pod.Name, owners[len(made)].Name, ErrNotOurs)
 	}
 	return made, nil
 }

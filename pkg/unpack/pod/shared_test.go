@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,8 +109,11 @@ func mounted(p *corev1.Pod, c corev1.Container, root string, m Member) bool {
 
 func TestMadeForRefuses(t *testing.T) {
 	for name, change := range map[string]func(p *corev1.Pod){
-		"an owner more":    func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, p.OwnerReferences[0]) },
-		"an owner less":    func(p *corev1.Pod) { p.OwnerReferences = p.OwnerReferences[1:] },
+		"an owner more": func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, p.OwnerReferences[0]) },
+		"a proof less": func(p *corev1.Pod) {
+			_, rest, _ := strings.Cut(p.Annotations[v1alpha1.AnnotationAttempt], ",")
+			p.Annotations[v1alpha1.AnnotationAttempt] = rest
+		},
 		"owners exchanged": func(p *corev1.Pod) { o := p.OwnerReferences; o[0], o[1] = o[1], o[0] },
 		"another owner":    func(p *corev1.Pod) { p.OwnerReferences[2].UID = "other" },
 		"a proof exchanged": func(p *corev1.Pod) {
@@ -132,6 +136,28 @@ func TestMadeForRefuses(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestMadeForThoseThatAreLeft has the garbage collector take owners off that are gone.
+func TestMadeForThoseThatAreLeft(t *testing.T) {
+	for name, left := range map[string][]int{"the first gone": {1, 2}, "one in the middle gone": {0, 2}, "the last left": {2}, "the first left": {0}} {
+		t.Run(name, func(t *testing.T) {
+			p, _, key := sharedPod(t)
+			all, err := MadeFor(key, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			owners, want := p.OwnerReferences, []Owned{}
+			p.OwnerReferences = nil
+			for _, i := range left {
+				p.OwnerReferences = append(p.OwnerReferences, owners[i])
+				want = append(want, all[i])
+			}
+			if made, err := MadeFor(key, p); err != nil || !slices.Equal(made, want) {
+				t.Errorf("made for %v, %v, want %v", made, err, want)
+			}
+		})
+	}
 }
 
 func TestShareKind(t *testing.T) {

@@ -142,13 +142,10 @@ func (q *Queue) Hold(name cache.ObjectName, id string, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	id = name.Namespace + "/" + id
-	if p := q.held[name]; p != nil {
-		if p.id == id {
-			return
-		}
-		q.quit(name, p)
+	if p := q.held[name]; p != nil && p.id == id {
+		return
 	}
-	q.strike(name)
+	q.leave(name) // who was to share the place that it was called to waits again
 	p := q.places[id]
 	if p == nil {
 		p = q.take(id, name.Namespace)

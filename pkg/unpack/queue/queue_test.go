@@ -327,3 +327,27 @@ func BenchmarkTenThousandInOneNamespace(b *testing.B) {
 		}
 	}
 }
+
+// TestFirstOfACalledPlaceStaysWhereItIs has the bundle that was called, with others, turn out to have a place still.
+func TestFirstOfACalledPlaceStaysWhereItIs(t *testing.T) {
+	now := time.Unix(100, 0)
+	q := New(Limits{Total: 2, PerNamespace: 1, Share: 4, Images: 5}, func(cache.ObjectName) {})
+	named := func(s string) cache.ObjectName { return cache.NewObjectName("ns", s) }
+	ask := func(name string, since int64, leave bool) Turn {
+		return q.Ask(named(name), Claim{Since: time.Unix(since, 0), Kind: "k", Image: name, Leave: leave}, now)
+	}
+	q.Hold(named("x"), "pod", now)
+	q.Hold(named("o"), "pod", now)
+	ask("x", 0, true)
+	ask("y", 1, false)
+	ask("z", 2, false)
+	q.Leave(named("o"), now)       // the place is free: x is called, with y and z
+	q.Hold(named("x"), "pod", now) // whose pod has got on after all
+	q.Leave(named("x"), now)
+	for _, name := range []string{"y", "z"} {
+		ask(name, 1, false)
+	}
+	if turn := ask("y", 1, false); !turn.Come {
+		t.Errorf("y does not come: %+v, with %d places taken", turn, q.Used())
+	}
+}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"rukpak.io/apiserver/pkg/bytesize"
 )
 
 const (
@@ -143,18 +145,18 @@ func (m *Meter) show() {
 
 // Line says how far a transfer is. Rate is in bytes a second, 0 if there is none.
 func Line(what string, done, total int64, rate float64) string {
-	s := what + ": " + Size(done)
+	s := what + ": " + bytesize.String(done)
 	if total > 0 {
-		s += fmt.Sprintf(" of %s, %d%%", Size(total), percent(done, total))
+		s += fmt.Sprintf(" of %s, %d%%", bytesize.String(total), percent(done, total))
 	}
 	return s + ", " + speed(done, total, rate)
 }
 
 // Bar says the same in at most width columns, with a bar where there is room for one.
 func Bar(what string, done, total int64, rate float64, width int) string {
-	tail := Size(done) + ", " + speed(done, total, rate)
+	tail := bytesize.String(done) + ", " + speed(done, total, rate)
 	if total > 0 {
-		tail = fmt.Sprintf("%3d%% %s/%s, %s", percent(done, total), Size(done), Size(total), speed(done, total, rate))
+		tail = fmt.Sprintf("%3d%% %s/%s, %s", percent(done, total), bytesize.String(done), bytesize.String(total), speed(done, total, rate))
 	}
 	room := width - len([]rune(what)) - len(tail) - 4
 	switch {
@@ -179,7 +181,7 @@ func speed(done, total int64, rate float64) string {
 	if rate <= 0 {
 		return "waiting"
 	}
-	s := Size(int64(rate)) + "/s"
+	s := bytesize.String(int64(rate)) + "/s"
 	if total > done {
 		left := time.Duration(float64(total-done) / rate * float64(time.Second))
 		s += ", " + short(left) + " left"
@@ -198,17 +200,4 @@ func short(d time.Duration) string {
 		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
 	}
 	return "days"
-}
-
-// Size writes a number of bytes with the largest binary unit that leaves a whole part.
-func Size(n int64) string {
-	const units = "KMGTPE"
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	f, i := float64(n)/1024, 0
-	for f >= 1023.95 && i < len(units)-1 {
-		f, i = f/1024, i+1
-	}
-	return fmt.Sprintf("%.1f %ciB", f, units[i])
 }
