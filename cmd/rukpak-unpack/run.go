@@ -85,6 +85,10 @@ func try(ctx context.Context, client *http.Client, c config, report func(contrac
 		}
 		report(f.report())
 		jittered := pause/2 + rand.N(pause)
+		if f.reason == contract.ReasonServerUnreachable {
+			// The last try is when patience ends, not when the time of the run has.
+			jittered = min(jittered, max(c.patience()-time.Since(lastContact), time.Millisecond))
+		}
 		select {
 		case <-ctx.Done():
 			return &failure{reason: f.reason, err: fmt.Errorf("%w (gave up: %w)", f.err, context.Cause(ctx))}

@@ -178,20 +178,13 @@ func (v *Volume) swap(name, before string) error {
 		}
 	}
 	next := filepath.Join(v.dir, nextName)
-	if err := ignoreMissing(os.Remove(next)); err != nil {
+	if err := os.RemoveAll(next); err != nil { // of a process that ended in between
 		return err
 	}
 	if err := os.Symlink(name, next); err != nil {
 		return err
 	}
 	return os.Rename(next, filepath.Join(v.dir, currentName))
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 // Prune removes the contents that are neither current nor kept, whose time of grace is over, and that nobody has locked.
@@ -258,7 +251,10 @@ func (v *Volume) remove(path string) (err error) {
 // told is the digest that was told last, empty where there is none.
 func (v *Volume) told() (string, error) {
 	text, err := os.ReadFile(filepath.Join(v.dir, toldName))
-	return string(text), ignoreMissing(err)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	return string(text), err
 }
 
 func (v *Volume) setTold(digest string) error {

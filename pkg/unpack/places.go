@@ -137,6 +137,7 @@ func (w *work) keepPlace() {
 func (t *term) free(name cache.ObjectName) {
 	t.places.Leave(name, time.Now())
 	t.told.forget(name)
+	queued.Set(float64(t.places.Waiting()))
 }
 
 // placeOf is the place of an attempt: that of its pod, or of itself.

@@ -20,7 +20,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/failpoint"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 	"rukpak.io/apiserver/pkg/unpack/queue"
 )
@@ -63,7 +62,6 @@ func (w *work) share(ctx context.Context, with []cache.ObjectName) (time.Duratio
 			m.keepPlace()
 		}
 	}
-	failpoint.Hit("unpack/after-attempt-write")
 	if len(begun) == 0 {
 		return 0, errs[0]
 	}
@@ -73,11 +71,9 @@ func (w *work) share(ctx context.Context, with []cache.ObjectName) (time.Duratio
 		klog.FromContext(ctx).Info("No pod for several bundles", "bundles", len(begun), "namespace", w.name.Namespace, "err", err)
 		return 0, errs[0]
 	}
-	failpoint.Hit("unpack/after-pod-create")
 	sharedPods.Inc()
 	// Where it fails the bundle's next turn does it.
 	w.each(begun, func(m *work) error { return m.recordUID(ctx, p.UID) })
-	failpoint.Hit("unpack/after-uid-write")
 	return 0, errs[0]
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics/testutil"
 	"testing/synctest"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
@@ -457,6 +458,32 @@ func TestSuspendedBundleLeavesTheQueue(t *testing.T) {
 		if b := w.named("team-a", waits[1].Name); !open(b.Status.Unpack) {
 			t.Errorf("the next one was not begun: %s", describe(b))
 		}
+	})
+}
+
+// Who waits is counted until he is gone: an alert asks for it.
+func TestWaitingIsCounted(t *testing.T) {
+	inWorld(t, someBundles("team-a", 3), func(w *world) {
+		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
+		w.start()
+		expect := func(what string, want float64) {
+			t.Helper()
+			if got, err := testutil.GetGaugeMetricValue(queued); err != nil || got != want {
+				t.Errorf("%s %v wait, want %v (%v)", what, got, want, err)
+			}
+		}
+		w.pass(3 * time.Second)
+		expect("at first", 2)
+		for _, b := range w.all("team-a") {
+			if open(b.Status.Unpack) {
+				continue
+			}
+			if err := w.bundles.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("bundles"), b.Namespace, b.Name); err != nil {
+				t.Fatal(err)
+			}
+			w.pass(time.Second)
+		}
+		expect("when they are deleted", 0)
 	})
 }
 

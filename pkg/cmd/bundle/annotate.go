@@ -26,8 +26,8 @@ type request struct {
 	handled func(*v1alpha1.Bundle) string
 	// busy, if set, reports whether what was asked for is still being worked on after that.
 	busy func(*v1alpha1.Bundle) bool
-	// failed, if set, says what is wrong with a bundle whose content is served, empty if nothing is.
-	failed  func(*v1alpha1.Bundle) string
+	// failed, if set, reports whether it has ended in vain, though content may be served.
+	failed  func(*v1alpha1.Bundle) bool
 	wait    bool
 	timeout time.Duration
 }
@@ -91,22 +91,17 @@ func (s *session) ask(ctx context.Context, r *request, arg string) error {
 // waitHandled waits until a request was acted upon, and then as wait does.
 func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface, name string, r *request, value string) error {
 	began := time.Now()
-	failed := ""
 	err := s.waitUntil(ctx, bundles, name, r.timeout, func(b *v1alpha1.Bundle) (bool, error) {
 		if r.handled(b) != value || r.busy != nil && r.busy(b) {
 			return false, nil
 		}
-		if r.failed != nil {
-			failed = r.failed(b)
+		if r.failed != nil && r.failed(b) {
+			return false, s.givesUp(b)
 		}
 		return true, nil
 	})
 	if err != nil {
 		return err
-	}
-	if failed != "" {
-		s.say("bundle/%s: %s", name, clean(failed))
-		return errNo
 	}
 	left := r.timeout
 	if left > 0 {

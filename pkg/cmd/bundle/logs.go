@@ -4,7 +4,6 @@
 package bundle
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
 // logs prints what an unpack pod says.
@@ -27,8 +27,8 @@ func (s *session) logs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
 		Short: "Print what the unpack pod of a bundle says, while it is there",
-		Long: `Print the logs of the containers of a bundle's unpack pod. The pod is there while it unpacks; what went wrong with the last one is in
-the bundle's status, and this command says it when there is no pod.`,
+		Long: `Print the logs of the containers of a bundle's unpack pod. The pod is there while it unpacks, and may unpack other bundles of the namespace too;
+what went wrong with the last one is in the bundle's status, and this command says it when there is no pod.`,
 		Example: `  kubectl bundle logs app
 
   # Until it ends
@@ -52,18 +52,18 @@ func (s *session) podLogs(ctx context.Context, b *v1alpha1.Bundle, follow bool) 
 	if err != nil {
 		return err
 	}
-	pod, err := unpackPod(ctx, client, b)
+	p, err := unpackPod(ctx, client, b)
 	if err != nil {
 		return err
 	}
-	if pod == nil {
+	if p == nil {
 		return fail(ExitNotFound, fmt.Errorf("bundle %q in namespace %q has no unpack pod now: %s", b.Name, b.Namespace, stateOf(b).stage()),
 			"\"%s describe %s -n %s\" says how the last attempt went", program, b.Name, b.Namespace)
 	}
-	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	containers := slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
 	for _, c := range containers {
-		s.say("pod/%s, container %s:", pod.Name, c.Name)
-		err := s.containerLogs(ctx, client, pod, c.Name, follow)
+		s.say("pod/%s, container %s:", p.Name, c.Name)
+		err := s.containerLogs(ctx, client, p, c.Name, follow)
 		if apierrors.IsBadRequest(err) {
 			s.say("  %s", clean(err.Error())) // It has not started.
 			continue
@@ -75,8 +75,13 @@ func (s *session) podLogs(ctx context.Context, b *v1alpha1.Bundle, follow bool) 
 	return nil
 }
 
-// unpackPod finds the pod of the current attempt, or else the newest of the bundle's. It returns nil if there is none.
+// unpackPod finds the pod of the current attempt, which may be one of several bundles, or else the newest that an attempt
+// of this bundle alone had. It returns nil if there is none.
 func unpackPod(ctx context.Context, client kubernetes.Interface, b *v1alpha1.Bundle) (*corev1.Pod, error) {
+	current, err := currentPod(ctx, client, b)
+	if current != nil || err != nil {
+		return current, err
+	}
 	list, err := client.CoreV1().Pods(b.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: labels.SelectorFromSet(labels.Set{v1alpha1.LabelBundleUID: string(b.UID)}).String(),
 	})
@@ -92,15 +97,34 @@ func unpackPod(ctx context.Context, client kubernetes.Interface, b *v1alpha1.Bun
 		if u := b.Status.Unpack; u != nil && p.UID == u.PodUID {
 			return p, nil
 		}
-		if found == nil || cmp.Compare(found.CreationTimestamp.Unix(), p.CreationTimestamp.Unix()) < 0 {
+		// A pod that looks a tag up says nothing.
+		if !pod.IsLook(p) && (found == nil || found.CreationTimestamp.Before(&p.CreationTimestamp)) {
 			found = p
 		}
 	}
 	return found, nil
 }
 
-func (s *session) containerLogs(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, container string, follow bool) (err error) {
-	stream, err := client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container, Follow: follow}).Stream(ctx)
+// currentPod gets the pod that the bundle's status names. It returns nil if that is not there, or may not be got.
+func currentPod(ctx context.Context, client kubernetes.Interface, b *v1alpha1.Bundle) (*corev1.Pod, error) {
+	u := b.Status.Unpack
+	if u == nil || u.PodName == "" {
+		return nil, nil
+	}
+	p, err := client.CoreV1().Pods(b.Namespace).Get(ctx, u.PodName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case u.PodUID != "" && u.PodUID != p.UID:
+		return nil, nil // somebody else's of that name
+	}
+	return p, nil
+}
+
+func (s *session) containerLogs(ctx context.Context, client kubernetes.Interface, p *corev1.Pod, container string, follow bool) (err error) {
+	stream, err := client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: container, Follow: follow}).Stream(ctx)
 	if err != nil {
 		return err
 	}

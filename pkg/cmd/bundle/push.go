@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -27,7 +28,7 @@ func (s *session) push() *cobra.Command {
 		Short: "Write content: a folder, or a tar or tar.gz",
 		Long: `Make a folder, or a tar or tar.gz, the content of a bundle whose source is an upload. "-" is an archive on the standard input.
 
-It is sent in parts, and goes on by itself where it broke off; after Ctrl-C, where the same command is given again. Content that the bundle has already is not sent again if it comes from a folder.`,
+It is sent in parts, and goes on by itself where it broke off; after Ctrl-C, where the same command is given again. Content that the bundle has and serves already is not sent again if it comes from a folder.`,
 		Example: `  # A folder
   kubectl bundle push app ./folder
 
@@ -87,7 +88,7 @@ func (s *session) upload(ctx context.Context, bundles typed.BundleInterface, nam
 	return nil
 }
 
-// has returns the content of a bundle if it is what is to be sent. That is known of folders alone.
+// has returns the content of a bundle if it is what is to be sent, and is served. That is known of folders alone.
 func (s *session) has(ctx context.Context, bundles typed.BundleInterface, name string, source *source, opts typed.UploadContentOptions) (*v1alpha1.ContentStatus, error) {
 	if source.uncompressed == "" || opts.IfDigest != "" || opts.IfNone {
 		return nil, nil
@@ -103,6 +104,12 @@ func (s *session) has(ctx context.Context, bundles typed.BundleInterface, name s
 	c := b.Status.Content
 	if c == nil || c.UncompressedDigest != source.uncompressed || c.Generation != b.Generation {
 		return nil, nil
+	}
+	// The status goes on naming content whose stored bytes are gone, and sending it again is what brings it back.
+	for _, kind := range []string{v1alpha1.ConditionContentAvailable, v1alpha1.ConditionUnpacked} {
+		if !meta.IsStatusConditionTrue(b.Status.Conditions, kind) {
+			return nil, nil
+		}
 	}
 	return c, nil
 }

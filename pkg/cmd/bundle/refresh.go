@@ -5,7 +5,6 @@ package bundle
 
 import (
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 )
@@ -16,12 +15,7 @@ func (s *session) refresh() *cobra.Command {
 		annotation: v1alpha1.AnnotationRefresh, done: "its image will be looked up anew",
 		handled: func(b *v1alpha1.Bundle) string { return b.Status.LastHandledRefresh },
 		busy:    refreshing,
-		failed: func(b *v1alpha1.Bundle) string {
-			if c := stateOf(b).refreshed; c.Status == metav1.ConditionFalse {
-				return "not refreshed: " + sentence(c.Reason, c.Message)
-			}
-			return ""
-		},
+		failed:  func(b *v1alpha1.Bundle) bool { return stateOf(b).unrefreshed() },
 	}
 	return s.asking(r, &cobra.Command{
 		Use:   "refresh NAME",

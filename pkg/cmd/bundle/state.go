@@ -39,6 +39,9 @@ func (s state) current() bool { return s.ready.ObservedGeneration >= s.Generatio
 
 func (s state) isReady() bool { return s.current() && s.ready.Status == metav1.ConditionTrue }
 
+// unrefreshed reports whether the last look at what the tag names, or unpacking that, has failed.
+func (s state) unrefreshed() bool { return s.refreshed.Status == metav1.ConditionFalse }
+
 // failing reports whether nothing more will come soon: attempts failed more often than the class allows, or nothing is tried any more.
 func (s state) failing() bool {
 	return s.current() && (s.ready.Status == metav1.ConditionFalse || s.stalled.Status == metav1.ConditionTrue)
@@ -58,7 +61,7 @@ func (s state) words() string {
 	if !s.isReady() && s.available.Status == metav1.ConditionTrue {
 		text += " What it had before is served."
 	}
-	if s.isReady() && s.refreshed.Status == metav1.ConditionFalse {
+	if s.isReady() && s.unrefreshed() {
 		text += " It is not refreshed: " + sentence(s.refreshed.Reason, s.refreshed.Message)
 	}
 	if s.full.Status == metav1.ConditionTrue && s.ready.Reason != v1alpha1.ReasonStorageFull {
@@ -117,7 +120,7 @@ func (s state) next() []string {
 		lines = append(lines, remedy(v1alpha1.ReasonStorageFull)...)
 	}
 	if s.isReady() {
-		if s.refreshed.Status == metav1.ConditionFalse {
+		if s.unrefreshed() {
 			lines = append(lines, remedy(s.refreshed.Reason)...)
 			lines = append(lines, "when that is done, look again at once: "+program+" refresh "+at+" --wait")
 		}
@@ -151,11 +154,17 @@ func remedy(reason string) []string {
 // stage is what wait shows of a bundle on one line.
 func (s state) stage() string {
 	if s.isReady() {
-		c := s.Status.Content
-		if c == nil {
-			return "ready"
+		text := "ready"
+		if c := s.Status.Content; c != nil {
+			text = fmt.Sprintf("ready: %s, %s, %s", c.Digest, bytesize.String(c.Size), plural(c.Files, "file"))
 		}
-		return fmt.Sprintf("ready: %s, %s, %s", c.Digest, bytesize.String(c.Size), plural(c.Files, "file"))
+		switch {
+		case refreshing(s.Bundle):
+			text += fmt.Sprintf("; attempt %d unpacks what its tag names now", s.Status.Unpack.Attempt)
+		case s.unrefreshed():
+			text += "; not refreshed: " + sentence(s.refreshed.Reason, s.refreshed.Message)
+		}
+		return text
 	}
 	if !s.current() || s.ready.Reason == "" {
 		return "waiting until the server has seen it"

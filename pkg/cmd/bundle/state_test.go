@@ -67,6 +67,32 @@ func TestStateOfWhatIsServed(t *testing.T) {
 	}
 }
 
+// What wait shows of a bundle that is served tells of refreshes, too.
+func TestStageOfWhatIsServed(t *testing.T) {
+	failure := metav1.Condition{Type: v1alpha1.ConditionRefreshed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonImageNotFound, Message: "the tag is gone"}
+	running, ended := &v1alpha1.UnpackStatus{Attempt: 7, Refresh: true}, &v1alpha1.UnpackStatus{Attempt: 7, Refresh: true, EndTime: &metav1.Time{Time: time.Now()}}
+	for _, test := range []struct {
+		name   string
+		more   []metav1.Condition
+		unpack *v1alpha1.UnpackStatus
+		want   string
+	}{
+		{"all is well", nil, nil, "ready"},
+		{"a refresh has ended", nil, ended, "ready"},
+		{"a refresh runs", nil, running, "ready; attempt 7 unpacks what its tag names now"},
+		{"it runs after one that failed", []metav1.Condition{failure}, running, "ready; attempt 7 unpacks what its tag names now"},
+		{"a refresh has failed", []metav1.Condition{failure}, ended, "ready; not refreshed: The registry has no such image: the tag is gone."},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := served(test.more...)
+			b.Status.Unpack = test.unpack
+			if got := stateOf(b).stage(); got != test.want {
+				t.Errorf("it says %q, not %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestDescribeTellsOfPlatformsAndRefreshes(t *testing.T) {
 	b := served()
 	b.Spec.Source.Image.Platform, b.Spec.RefreshIntervalSeconds = "linux/arm64", new(int32(3600))
@@ -99,10 +125,10 @@ func TestRefreshWaits(t *testing.T) {
 		name string
 		end  *v1alpha1.Bundle
 		code int
-		says string
+		says []string
 	}{
-		{"done", served(), ExitOK, "ready"},
-		{"failed", served(failure), ExitNo, "not refreshed: "},
+		{"done", served(), ExitOK, []string{"; attempt 7 unpacks what its tag names now", "bundle/app: ready\n"}},
+		{"failed", served(failure), ExitNo, []string{"not refreshed: ", "an entry is a device", "refresh app -n team --wait"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			value, gets := "", 0
@@ -138,8 +164,13 @@ func TestRefreshWaits(t *testing.T) {
 			}))
 			t.Cleanup(server.Close)
 			_, stderr, code := run(t, "refresh", "app", "--wait", "-s", server.URL, "-n", "team")
-			if code != test.code || !strings.Contains(stderr, test.says) || gets < 3 {
+			if code != test.code || gets < 3 {
 				t.Errorf("it ends with %d after %d looks: %s", code, gets, stderr)
+			}
+			for _, want := range test.says {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("it says nothing of %q: %s", want, stderr)
+				}
 			}
 		})
 	}

@@ -71,13 +71,18 @@ func (s *session) waitReady(ctx context.Context, bundles typed.BundleInterface, 
 		case st.isReady():
 			return true, nil
 		case st.failing():
-			for _, line := range st.next() {
-				s.say("  %s", clean(line))
-			}
-			return false, errNo
+			return false, s.givesUp(b)
 		}
 		return false, nil
 	})
+}
+
+// givesUp says what to do about a bundle that is waited for in vain, and returns the error for that.
+func (s *session) givesUp(b *v1alpha1.Bundle) error {
+	for _, line := range stateOf(b).next() {
+		s.say("  %s", clean(line))
+	}
+	return errNo
 }
 
 // waitUntil follows a bundle and shows its stages until done says so or fails.

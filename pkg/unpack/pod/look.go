@@ -5,6 +5,8 @@ package pod
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -40,6 +42,14 @@ func Look(p Params) *corev1.Pod {
 	pod.Spec.Containers = []corev1.Container{resolve}
 	pod.Spec.Volumes = []corev1.Volume{volume}
 	return pod
+}
+
+// IsLook tells whether a pod says that it looks an image up. It takes the word of the pod for it: what is to
+// rest on that takes the key, and Made.
+func IsLook(pod *corev1.Pod) bool {
+	_, rest, _ := strings.Cut(pod.Annotations[v1alpha1.AnnotationAttempt], ".")
+	number, _, _ := strings.Cut(rest, ".")
+	return number == strconv.Itoa(LookNumber)
 }
 
 // Looked returns the image by digest that a pod made by Look has found for a reference, or nothing while its

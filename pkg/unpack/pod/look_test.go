@@ -50,6 +50,22 @@ func TestLook(t *testing.T) {
 	}
 }
 
+func TestIsLook(t *testing.T) {
+	p := testParams(v1alpha1.UnpackModeImageVolume, byTag, "/")
+	attempt := Build(p)
+	p.Bundle.Status.Unpack.Attempt = LookNumber
+	look := Look(p)
+	shared, _, _ := sharedPod(t)
+	for name, test := range map[string]struct {
+		pod  *corev1.Pod
+		want bool
+	}{"a look": {look, true}, "an attempt": {attempt, false}, "attempts": {shared, false}, "neither": {&corev1.Pod{}, false}} {
+		if got := IsLook(test.pod); got != test.want {
+			t.Errorf("%s: %v for %q", name, got, test.pod.Annotations[v1alpha1.AnnotationAttempt])
+		}
+	}
+}
+
 func TestJudgeLook(t *testing.T) {
 	status := func(s corev1.ContainerState, imageID string) corev1.PodStatus {
 		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: ContainerResolve, State: s, ImageID: imageID}}}

@@ -65,10 +65,7 @@ func ShareKind(class *v1alpha1.ProvisionerClass, bundle *v1alpha1.Bundle, mode v
 // credentials for it.
 func BuildShared(p Params, members []Member) (*corev1.Pod, error) {
 	p.Bundle = members[0].Bundle
-	b := &builder{Params: p, attempt: p.Bundle.Status.Unpack}
-	if p.Class.Unpack != nil && p.Class.Unpack.PodTemplate != nil {
-		b.template = *p.Class.Unpack.PodTemplate
-	}
+	b := newBuilder(p)
 	pod := &corev1.Pod{ObjectMeta: b.metadata(), Spec: b.spec()}
 	pod.Labels[v1alpha1.LabelBundleUID] = SharedUID
 	pod.OwnerReferences = nil
