@@ -69,15 +69,10 @@ func (w *work) lookPod(ctx context.Context, mode v1alpha1.UnpackMode) (finding, 
 		return finding{failure: refused}, nil
 	}
 	nonce := w.lookNonce(w.bundle)
-	p, err := w.lookingPod(ctx, mode, target, nonce)
-	if err != nil {
-		if reason, ok := refusal(err, mode); ok {
-			return finding{failure: &verdict{reason: reason, message: pod.Words("the cluster refuses the pod", err.Error())}}, nil
-		}
-		return finding{}, err
-	}
-	if p == nil {
-		return finding{}, nil // the bundle has changed, and the cache has yet to hear of it
+	p, refused, err := w.lookingPod(ctx, mode, target, nonce)
+	if err != nil || p == nil {
+		// Without either the bundle has changed, and the cache has yet to hear of it.
+		return finding{failure: refused}, err
 	}
 	if made, err := pod.Made(w.Key, p); err != nil || made.Nonce != nonce {
 		return finding{failure: &verdict{reason: ReasonPodNameTaken, message: fmt.Sprintf("pod %s exists and was not made to look up the image", p.Name)}}, nil
@@ -88,20 +83,24 @@ func (w *work) lookPod(ctx context.Context, mode v1alpha1.UnpackMode) (finding, 
 	return w.judgeLook(ctx, p, nonce), nil
 }
 
-// lookingPod returns the pod of a look, which it makes if there is none. It is nil when there is to be none any more.
-func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, target platform.Platform, nonce string) (*corev1.Pod, error) {
+// lookingPod returns the pod of a look, which it makes if there is none, or why the cluster does not let it be. Both
+// are nil when there is to be none any more.
+func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, target platform.Platform, nonce string) (*corev1.Pod, *verdict, error) {
 	name := pod.Name(w.name.Name, nonce)
 	obj, exists, err := w.pods.GetByKey(cache.NewObjectName(w.name.Namespace, name).String())
 	if p, ok := obj.(*corev1.Pod); err == nil && exists && ok {
-		return p, nil
+		return p, nil, nil
 	}
 	live, err := w.Bundles.RukpakV1alpha1().Bundles(w.name.Namespace).Get(ctx, w.name.Name, metav1.GetOptions{})
 	if err != nil || live.UID != w.bundle.UID || !w.looksFor(live, nonce) {
-		return nil, ignoreNotFound(err)
+		return nil, nil, ignoreNotFound(err)
 	}
 	secrets, err := w.accountSecrets(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil, &verdict{reason: ReasonServiceAccountMissing, message: pod.Words("the cluster has no such service account", err.Error())}, nil
+	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	b := live.DeepCopy()
 	b.Status.Unpack = &v1alpha1.UnpackStatus{Generation: b.Generation, Attempt: pod.LookNumber, Nonce: nonce, Mode: mode, Platform: target.String(), PodName: name}
@@ -109,9 +108,16 @@ func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, target 
 		Bundle: b, Class: w.class, Reference: b.Spec.Source.Image.Reference, Image: w.Image, Key: w.Key, AccountSecrets: secrets,
 	}), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return w.Kube.CoreV1().Pods(w.name.Namespace).Get(ctx, name, metav1.GetOptions{})
+		p, err = w.Kube.CoreV1().Pods(w.name.Namespace).Get(ctx, name, metav1.GetOptions{})
+	} else if err != nil {
+		if reason, ok := refusal(err, mode); ok {
+			return nil, &verdict{reason: reason, message: pod.Words("the cluster refuses the pod", err.Error())}, nil
+		}
 	}
-	return p, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, nil, nil
 }
 
 func ignoreNotFound(err error) error {

@@ -501,6 +501,17 @@ func TestSquattedLookIsNotBelieved(t *testing.T) {
 	})
 }
 
+// TestLookWithoutItsServiceAccount looks for an account whose pull secrets the pod would have to name.
+func TestLookWithoutItsServiceAccount(t *testing.T) {
+	withSecret := func(b *v1alpha1.Bundle) { b.Spec.ImagePullSecrets = []v1alpha1.LocalObjectReference{{Name: "pull"}} }
+	inWorld(t, started(testClass(), taggedBundle(withSecret)), func(w *world) {
+		w.start()
+		w.ask("1")
+		w.refreshed(metav1.ConditionFalse, ReasonServiceAccountMissing, "no such service account")
+		w.served()
+	})
+}
+
 func TestManyLooksTakeTurns(t *testing.T) {
 	const many = 3 * looksAtOnce
 	inWorld(t, started(testClass()), func(w *world) {
