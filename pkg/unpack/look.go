@@ -8,6 +8,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/platform"
@@ -162,14 +164,24 @@ func (w *work) lookDirect(ctx context.Context) finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	reference := w.bundle.Spec.Source.Image.Reference
-	w.looks.run(w.name, nonce, cancel, func() finding {
-		found, err := w.Direct.Resolve(ctx, reference)
-		if err != nil {
-			return finding{failure: &verdict{reason: directReason(err), message: pod.Words(err.Error(), "")}}
-		}
-		return finding{reference: found}
-	}, func() { w.queue.Add(w.name) })
+	w.looks.run(w.name, nonce, cancel, func() finding { return w.resolve(ctx, reference) }, func() { w.queue.Add(w.name) })
 	return finding{}
+}
+
+// resolve asks the registry. A panic over what it answers is a failure of this look alone.
+func (w *work) resolve(ctx context.Context, reference string) (f finding) {
+	defer func() {
+		if p := recover(); p != nil {
+			panics.Inc()
+			klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", p), "Panic over a look", "bundle", w.name, "stack", string(debug.Stack()))
+			f = finding{failure: &verdict{reason: ReasonInternalError, message: "the server failed over this image; its log says more"}}
+		}
+	}()
+	found, err := w.Direct.Resolve(ctx, reference)
+	if err != nil {
+		return finding{failure: &verdict{reason: directReason(err), message: pod.Words(err.Error(), "")}}
+	}
+	return finding{reference: found}
 }
 
 // lookIsOver tells whether a look that has a pod is not, or not any more, to run. The cache may be behind, so

@@ -512,6 +512,21 @@ func TestLookWithoutItsServiceAccount(t *testing.T) {
 	})
 }
 
+// TestPanicOverALook has the server survive what it fails over.
+func TestPanicOverALook(t *testing.T) {
+	inWorld(t, started(testClass(), taggedBundle()), func(w *world) {
+		p := &puller{}
+		standalone(w, p)
+		w.start()
+		p.set(func() { p.panics = true })
+		w.ask("1")
+		w.refreshed(metav1.ConditionFalse, ReasonInternalError, "its log says more")
+		p.set(func() { p.panics = false })
+		w.ask("2")
+		w.refreshed(metav1.ConditionTrue, conditions.ReasonRefreshed)
+	})
+}
+
 func TestManyLooksTakeTurns(t *testing.T) {
 	const many = 3 * looksAtOnce
 	inWorld(t, started(testClass()), func(w *world) {
