@@ -9,14 +9,11 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"runtime/debug"
-	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -24,9 +21,6 @@ import (
 	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 )
-
-// looksAtOnce bounds the looks that run at a time. Each is a pod, and none is urgent.
-const looksAtOnce = 8
 
 // lookTimeout bounds a look of mode Direct.
 const lookTimeout = time.Minute
@@ -135,21 +129,18 @@ func (w *work) judgeLook(ctx context.Context, p *corev1.Pod, nonce string) findi
 	left := p.CreationTimestamp.Add(pod.Timeout(w.class)).Sub(w.now)
 	switch {
 	case o.State == pod.Failed:
-		w.notes.drop(nonce)
 		return finding{failure: &verdict{reason: o.Reason, message: o.Message}}
 	case left <= 0:
-		w.notes.drop(nonce)
 		v := &verdict{reason: pod.ReasonDeadlineExceeded, message: fmt.Sprintf("not done within the %s that the class allows", pod.Timeout(w.class))}
 		if o.Reason != "" {
 			v.reason, v.message = o.Reason, o.Message+" ("+v.message+")"
 		}
 		return finding{failure: v}
 	case o.Failing:
-		grace := w.Backoff.ImageGrace - w.now.Sub(w.notes.failing(nonce, w.now))
+		grace := w.Backoff.ImageGrace - w.now.Sub(w.looks.failing(w.name, nonce, w.now))
 		if grace > 0 {
 			return finding{wait: sooner(grace, left)}
 		}
-		w.notes.drop(nonce)
 		v := w.withHint(ctx, p, verdict{reason: o.Reason, message: o.Message})
 		return finding{failure: &v}
 	}
@@ -198,109 +189,4 @@ func (t *term) lookIsOver(ctx context.Context, name cache.ObjectName, b *v1alpha
 		return false, err
 	}
 	return live.UID != made.BundleUID || !t.looksFor(live, made.Nonce), nil
-}
-
-// looks bounds how many looks run at a time, and holds those of this process.
-type looks struct {
-	// wake is called with the bundle whose turn it is.
-	wake    func(cache.ObjectName)
-	mu      sync.Mutex
-	running map[cache.ObjectName]*directLook // nil where a pod looks
-	waiting []cache.ObjectName
-	waits   sets.Set[cache.ObjectName] // the same
-	all     sync.WaitGroup
-}
-
-func newLooks(wake func(cache.ObjectName)) *looks {
-	return &looks{wake: wake, running: map[cache.ObjectName]*directLook{}, waits: sets.New[cache.ObjectName]()}
-}
-
-// directLook is a look of this process.
-type directLook struct {
-	nonce  string
-	cancel context.CancelFunc
-	result *finding // once it has ended
-}
-
-// begin tells whether the look for a bundle may run. If not, it is woken when its turn has come.
-func (l *looks) begin(name cache.ObjectName) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, ok := l.running[name]; ok {
-		return true
-	}
-	if len(l.running) >= looksAtOnce {
-		if !l.waits.Has(name) {
-			l.waiting = append(l.waiting, name)
-			l.waits.Insert(name)
-		}
-		return false
-	}
-	l.running[name] = nil
-	l.leave(name)
-	l.next()
-	return true
-}
-
-// end gives up the place of a bundle that has one, or that waits for one.
-func (l *looks) end(name cache.ObjectName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	d, runs := l.running[name]
-	if !runs && !l.waits.Has(name) {
-		return
-	}
-	if d != nil {
-		d.cancel()
-	}
-	delete(l.running, name)
-	l.leave(name)
-	l.next()
-}
-
-func (l *looks) leave(name cache.ObjectName) {
-	if l.waits.Has(name) {
-		l.waits.Delete(name)
-		l.waiting = slices.DeleteFunc(l.waiting, func(n cache.ObjectName) bool { return n == name })
-	}
-}
-
-// next wakes the first that waits, if there is a place.
-func (l *looks) next() {
-	if len(l.waiting) > 0 && len(l.running) < looksAtOnce {
-		l.wake(l.waiting[0])
-	}
-}
-
-// result returns what a look of this process has come to, and whether there is one of that name.
-func (l *looks) result(name cache.ObjectName, nonce string) (finding, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	d := l.running[name]
-	if d == nil || d.nonce != nonce {
-		return finding{}, false
-	}
-	if d.result == nil {
-		return finding{}, true
-	}
-	return *d.result, true
-}
-
-// run runs a look in this process, in place of one of another name, and calls done when its result is known.
-func (l *looks) run(name cache.ObjectName, nonce string, cancel context.CancelFunc, look func() finding, done func()) {
-	d := &directLook{nonce: nonce, cancel: cancel}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if before := l.running[name]; before != nil {
-		before.cancel()
-	}
-	l.running[name] = d
-	l.all.Go(func() {
-		defer cancel()
-		f := look()
-		l.mu.Lock()
-		d.result = &f
-		l.mu.Unlock()
-		done()
-	})
 }
