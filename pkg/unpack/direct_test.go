@@ -30,6 +30,7 @@ type puller struct {
 	mu       sync.Mutex
 	resolve  error
 	resolved string // testImage if empty
+	panics   bool   // Resolve does
 	pack     error
 	block    chan struct{} // when set, Pack waits for it
 	content  string
@@ -41,6 +42,9 @@ type puller struct {
 func (p *puller) Resolve(_ context.Context, reference string) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.panics {
+		panic("over " + reference)
+	}
 	if pod.Digested(reference) {
 		return reference, p.resolve
 	}

@@ -60,6 +60,7 @@ type world struct {
 	put          func(body []byte) error // the answer to content
 	cancel       func()
 	done         chan error
+	term         *term
 }
 
 // inWorld runs a test in a bubble.
@@ -207,9 +208,9 @@ func (w *world) start() {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
-	done := make(chan error, 1)
-	w.cancel, w.done = cancel, done
-	go func() { done <- r.Run(ctx) }()
+	done, term := make(chan error, 1), newTerm(r)
+	w.cancel, w.done, w.term = cancel, done, term
+	go func() { done <- term.run(ctx) }()
 	// The wait for the first fill of the caches looks every tenth of a second.
 	w.pass(200 * time.Millisecond)
 }
@@ -306,6 +307,15 @@ func (w *world) podSays(status corev1.PodStatus) {
 		w.t.Fatal(err)
 	}
 	synctest.Wait()
+}
+
+// remembered is how many attempts and looks the reconciler remembers something of.
+func (w *world) remembered() int {
+	w.term.notes.mu.Lock()
+	defer w.term.notes.mu.Unlock()
+	w.term.looks.mu.Lock()
+	defer w.term.looks.mu.Unlock()
+	return len(w.term.notes.byNonce) + len(w.term.looks.known)
 }
 
 func (w *world) setRefusal(err error) {

@@ -9,23 +9,19 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
+	"runtime/debug"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 )
-
-// looksAtOnce bounds the looks that run at a time. Each is a pod, and none is urgent.
-const looksAtOnce = 8
 
 // lookTimeout bounds a look of mode Direct.
 const lookTimeout = time.Minute
@@ -70,14 +66,13 @@ func (w *work) lookPod(ctx context.Context, mode v1alpha1.UnpackMode) (finding, 
 		return finding{failure: refused}, nil
 	}
 	nonce := w.lookNonce(w.bundle)
-	p, err := w.lookingPod(ctx, mode, target, nonce)
-	if err != nil {
-		if reason, ok := refusal(err, mode); ok {
-			return finding{failure: &verdict{reason: reason, message: pod.Words("the cluster refuses the pod", err.Error())}}, nil
-		}
+	p, refused, err := w.lookingPod(ctx, mode, target, nonce)
+	switch {
+	case err != nil:
 		return finding{}, err
-	}
-	if p == nil {
+	case refused != nil:
+		return finding{failure: refused}, nil
+	case p == nil:
 		// The bundle has changed, and the cache has yet to hear of it: nothing is to be concluded from it.
 		return finding{}, apierrors.NewConflict(v1alpha1.Resource("bundles"), w.name.Name, errors.New("it is not as it was"))
 	}
@@ -90,20 +85,24 @@ func (w *work) lookPod(ctx context.Context, mode v1alpha1.UnpackMode) (finding, 
 	return w.judgeLook(ctx, p, nonce), nil
 }
 
-// lookingPod returns the pod of a look, which it makes if there is none. It is nil when there is to be none any more.
-func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, target platform.Platform, nonce string) (*corev1.Pod, error) {
+// lookingPod returns the pod of a look, which it makes if there is none, or why the cluster does not let it be. Both
+// are nil when there is to be none any more.
+func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, target platform.Platform, nonce string) (*corev1.Pod, *verdict, error) {
 	name := pod.Name(w.name.Name, nonce)
 	obj, exists, err := w.pods.GetByKey(cache.NewObjectName(w.name.Namespace, name).String())
 	if p, ok := obj.(*corev1.Pod); err == nil && exists && ok {
-		return p, nil
+		return p, nil, nil
 	}
 	live, err := w.Bundles.RukpakV1alpha1().Bundles(w.name.Namespace).Get(ctx, w.name.Name, metav1.GetOptions{})
 	if err != nil || live.UID != w.bundle.UID || !w.looksFor(live, nonce) {
-		return nil, ignoreNotFound(err)
+		return nil, nil, ignoreNotFound(err)
 	}
 	secrets, err := w.accountSecrets(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil, &verdict{reason: ReasonServiceAccountMissing, message: pod.Words("the cluster has no such service account", err.Error())}, nil
+	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	b := live.DeepCopy()
 	b.Status.Unpack = &v1alpha1.UnpackStatus{Generation: b.Generation, Attempt: pod.LookNumber, Nonce: nonce, Mode: mode, Platform: target.String(), PodName: name}
@@ -111,9 +110,16 @@ func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, target 
 		Bundle: b, Class: w.class, Reference: b.Spec.Source.Image.Reference, Image: w.Image, Key: w.Key, AccountSecrets: secrets,
 	}), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return w.Kube.CoreV1().Pods(w.name.Namespace).Get(ctx, name, metav1.GetOptions{})
+		p, err = w.Kube.CoreV1().Pods(w.name.Namespace).Get(ctx, name, metav1.GetOptions{})
+	} else if err != nil {
+		if reason, ok := refusal(err, mode); ok {
+			return nil, &verdict{reason: reason, message: pod.Words("the cluster refuses the pod", err.Error())}, nil
+		}
 	}
-	return p, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, nil, nil
 }
 
 func ignoreNotFound(err error) error {
@@ -129,21 +135,18 @@ func (w *work) judgeLook(ctx context.Context, p *corev1.Pod, nonce string) findi
 	left := p.CreationTimestamp.Add(pod.Timeout(w.class)).Sub(w.now)
 	switch {
 	case o.State == pod.Failed:
-		w.notes.drop(nonce)
 		return finding{failure: &verdict{reason: o.Reason, message: o.Message}}
 	case left <= 0:
-		w.notes.drop(nonce)
 		v := &verdict{reason: pod.ReasonDeadlineExceeded, message: fmt.Sprintf("not done within the %s that the class allows", pod.Timeout(w.class))}
 		if o.Reason != "" {
 			v.reason, v.message = o.Reason, o.Message+" ("+v.message+")"
 		}
 		return finding{failure: v}
 	case o.Failing:
-		grace := w.Backoff.ImageGrace - w.now.Sub(w.notes.failing(nonce, w.now))
+		grace := w.Backoff.ImageGrace - w.now.Sub(w.looks.failing(w.name, nonce, w.now))
 		if grace > 0 {
 			return finding{wait: sooner(grace, left)}
 		}
-		w.notes.drop(nonce)
 		v := w.withHint(ctx, p, verdict{reason: o.Reason, message: o.Message})
 		return finding{failure: &v}
 	}
@@ -158,14 +161,24 @@ func (w *work) lookDirect(ctx context.Context) finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	reference := w.bundle.Spec.Source.Image.Reference
-	w.looks.run(w.name, nonce, cancel, func() finding {
-		found, err := w.Direct.Resolve(ctx, reference)
-		if err != nil {
-			return finding{failure: &verdict{reason: directReason(err), message: pod.Words(err.Error(), "")}}
-		}
-		return finding{reference: found}
-	}, func() { w.queue.Add(w.name) })
+	w.looks.run(w.name, nonce, cancel, func() finding { return w.resolve(ctx, reference) }, func() { w.queue.Add(w.name) })
 	return finding{}
+}
+
+// resolve asks the registry. A panic over what it answers is a failure of this look alone.
+func (w *work) resolve(ctx context.Context, reference string) (f finding) {
+	defer func() {
+		if p := recover(); p != nil {
+			panics.Inc()
+			klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", p), "Panic over a look", "bundle", w.name, "stack", string(debug.Stack()))
+			f = finding{failure: &verdict{reason: ReasonInternalError, message: "the server failed over this image; its log says more"}}
+		}
+	}()
+	found, err := w.Direct.Resolve(ctx, reference)
+	if err != nil {
+		return finding{failure: &verdict{reason: directReason(err), message: pod.Words(err.Error(), "")}}
+	}
+	return finding{reference: found}
 }
 
 // lookIsOver tells whether a look that has a pod is not, or not any more, to run. The cache may be behind, so
@@ -182,109 +195,4 @@ func (t *term) lookIsOver(ctx context.Context, name cache.ObjectName, b *v1alpha
 		return false, err
 	}
 	return live.UID != made.BundleUID || !t.looksFor(live, made.Nonce), nil
-}
-
-// looks bounds how many looks run at a time, and holds those of this process.
-type looks struct {
-	// wake is called with the bundle whose turn it is.
-	wake    func(cache.ObjectName)
-	mu      sync.Mutex
-	running map[cache.ObjectName]*directLook // nil where a pod looks
-	waiting []cache.ObjectName
-	waits   sets.Set[cache.ObjectName] // the same
-	all     sync.WaitGroup
-}
-
-func newLooks(wake func(cache.ObjectName)) *looks {
-	return &looks{wake: wake, running: map[cache.ObjectName]*directLook{}, waits: sets.New[cache.ObjectName]()}
-}
-
-// directLook is a look of this process.
-type directLook struct {
-	nonce  string
-	cancel context.CancelFunc
-	result *finding // once it has ended
-}
-
-// begin tells whether the look for a bundle may run. If not, it is woken when its turn has come.
-func (l *looks) begin(name cache.ObjectName) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, ok := l.running[name]; ok {
-		return true
-	}
-	if len(l.running) >= looksAtOnce {
-		if !l.waits.Has(name) {
-			l.waiting = append(l.waiting, name)
-			l.waits.Insert(name)
-		}
-		return false
-	}
-	l.running[name] = nil
-	l.leave(name)
-	l.next()
-	return true
-}
-
-// end gives up the place of a bundle that has one, or that waits for one.
-func (l *looks) end(name cache.ObjectName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	d, runs := l.running[name]
-	if !runs && !l.waits.Has(name) {
-		return
-	}
-	if d != nil {
-		d.cancel()
-	}
-	delete(l.running, name)
-	l.leave(name)
-	l.next()
-}
-
-func (l *looks) leave(name cache.ObjectName) {
-	if l.waits.Has(name) {
-		l.waits.Delete(name)
-		l.waiting = slices.DeleteFunc(l.waiting, func(n cache.ObjectName) bool { return n == name })
-	}
-}
-
-// next wakes the first that waits, if there is a place.
-func (l *looks) next() {
-	if len(l.waiting) > 0 && len(l.running) < looksAtOnce {
-		l.wake(l.waiting[0])
-	}
-}
-
-// result returns what a look of this process has come to, and whether there is one of that name.
-func (l *looks) result(name cache.ObjectName, nonce string) (finding, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	d := l.running[name]
-	if d == nil || d.nonce != nonce {
-		return finding{}, false
-	}
-	if d.result == nil {
-		return finding{}, true
-	}
-	return *d.result, true
-}
-
-// run runs a look in this process, in place of one of another name, and calls done when its result is known.
-func (l *looks) run(name cache.ObjectName, nonce string, cancel context.CancelFunc, look func() finding, done func()) {
-	d := &directLook{nonce: nonce, cancel: cancel}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if before := l.running[name]; before != nil {
-		before.cancel()
-	}
-	l.running[name] = d
-	l.all.Go(func() {
-		defer cancel()
-		f := look()
-		l.mu.Lock()
-		d.result = &f
-		l.mu.Unlock()
-		done()
-	})
 }

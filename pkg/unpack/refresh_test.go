@@ -6,6 +6,7 @@ package unpack
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
@@ -503,6 +505,106 @@ func TestSquattedLookIsNotBelieved(t *testing.T) {
 	})
 }
 
+// TestLookWithoutItsServiceAccount looks for an account whose pull secrets the pod would have to name.
+func TestLookWithoutItsServiceAccount(t *testing.T) {
+	withSecret := func(b *v1alpha1.Bundle) { b.Spec.ImagePullSecrets = []v1alpha1.LocalObjectReference{{Name: "pull"}} }
+	inWorld(t, started(testClass(), taggedBundle(withSecret)), func(w *world) {
+		w.start()
+		w.ask("1")
+		w.refreshed(metav1.ConditionFalse, ReasonServiceAccountMissing, "no such service account")
+		w.served()
+	})
+}
+
+// TestPanicOverALook has the server survive what it fails over.
+func TestPanicOverALook(t *testing.T) {
+	inWorld(t, started(testClass(), taggedBundle()), func(w *world) {
+		p := &puller{}
+		standalone(w, p)
+		w.start()
+		p.set(func() { p.panics = true })
+		w.ask("1")
+		w.refreshed(metav1.ConditionFalse, ReasonInternalError, "its log says more")
+		p.set(func() { p.panics = false })
+		w.ask("2")
+		w.refreshed(metav1.ConditionTrue, conditions.ReasonRefreshed)
+	})
+}
+
+// TestWhatIsRememberedOfLooksGoes looks, fails a while, and ends in every way that there is.
+func TestWhatIsRememberedOfLooksGoes(t *testing.T) {
+	for name, end := range map[string]func(*world){
+		"it succeeds": func(w *world) { w.podSays(found(testImage)) },
+		"it fails":    func(w *world) { w.pass(21 * time.Second) },
+		"suspended":   func(w *world) { w.follow(func(b *v1alpha1.Bundle) { b.Spec.Suspend = true }) },
+		"deleted": func(w *world) {
+			if err := w.bundles.Tracker().Delete(group, "team-a", "app"); err != nil {
+				w.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, started(testClass(), taggedBundle()), func(w *world) {
+				w.start()
+				w.ask("1")
+				w.podSays(lookWaits("ErrImagePull", "v1: connection refused"))
+				if w.remembered() == 0 {
+					t.Fatal("nothing is remembered: the test tests nothing")
+				}
+				end(w)
+				w.pass(0)
+				if n := w.remembered(); n != 0 {
+					t.Errorf("%d looks are remembered", n)
+				}
+			})
+		})
+	}
+}
+
+// TestHangingLooksOfOthers has every look of one namespace hang, and another look all the same.
+func TestHangingLooksOfOthers(t *testing.T) {
+	inWorld(t, started(testClass(), taggedBundle()), func(w *world) {
+		for i := range 3 * looksAtOnce {
+			w.create(taggedBundle(func(b *v1alpha1.Bundle) {
+				b.Namespace, b.Name, b.UID = "team-b", fmt.Sprint("app-", i), types.UID(fmt.Sprint(i))
+				b.Annotations = map[string]string{v1alpha1.AnnotationRefresh: "1"}
+			}))
+		}
+		w.start()
+		w.ask("1")
+		w.lookingPod()
+		w.podSays(found(testImage))
+		w.refreshed(metav1.ConditionTrue, conditions.ReasonRefreshed)
+	})
+}
+
+// TestLooksAreNotOvertaken frees a place that somebody waits for, and has another come first.
+func TestLooksAreNotOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var woken []string
+		l := newLooks(func(name cache.ObjectName) { woken = append(woken, name.Name) })
+		comes := func(name string) bool {
+			time.Sleep(time.Second)
+			return l.begin(cache.NewObjectName("team-a", name))
+		}
+		running := 0
+		for comes(fmt.Sprint("a", running)) {
+			running++
+		}
+		last := fmt.Sprint("a", running)
+		l.end(cache.NewObjectName("team-a", "a0"))
+		if !slices.Equal(woken, []string{last}) {
+			t.Errorf("woken are %q, want %q", woken, last)
+		}
+		if comes("a-newcomer") {
+			t.Error("a newcomer takes the place of who was woken")
+		}
+		if !comes(last) {
+			t.Error("who was woken has no place")
+		}
+	})
+}
+
 func TestManyLooksTakeTurns(t *testing.T) {
 	const many = 3 * looksAtOnce
 	inWorld(t, started(testClass()), func(w *world) {
@@ -519,7 +621,7 @@ func TestManyLooksTakeTurns(t *testing.T) {
 			if len(pods) == 0 {
 				break
 			}
-			if len(pods) > looksAtOnce {
+			if len(pods) > looksPerNamespace {
 				t.Fatalf("%d pods at once", len(pods))
 			}
 			p := pods[0].DeepCopy()

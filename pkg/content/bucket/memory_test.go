@@ -5,6 +5,7 @@ package bucket_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -19,8 +20,8 @@ func TestWritersWaitForMemory(t *testing.T) {
 	s := bucket.New(memblob.OpenBucket(nil), "")
 	s.SetTurn(10 * time.Millisecond)
 	large, small := make([]byte, 5<<20), make([]byte, 100)
-	write := func(p []byte) (content.Writer, error) {
-		w, err := s.Create(t.Context())
+	write := func(tenant string, p []byte) (content.Writer, error) {
+		w, err := s.Create(content.ForTenant(t.Context(), tenant))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,17 +30,17 @@ func TestWritersWaitForMemory(t *testing.T) {
 		return w, err
 	}
 	var writers []content.Writer
-	for range bucket.MaxUploads {
-		w, err := write(large)
+	for i := range bucket.MaxUploads {
+		w, err := write(fmt.Sprint("tenant-", i), large)
 		if err != nil {
 			t.Fatal(err)
 		}
 		writers = append(writers, w)
 	}
-	if _, err := write(large); !errors.Is(err, bucket.ErrBusy) {
+	if _, err := write("another", large); !errors.Is(err, bucket.ErrBusy) {
 		t.Errorf("one more: %v", err)
 	}
-	if w, err := write(small); err != nil {
+	if w, err := write("another", small); err != nil {
 		t.Errorf("small content: %v", err)
 	} else if err := w.Commit(t.Context(), w.Digest()); err != nil {
 		t.Error(err)
@@ -51,9 +52,44 @@ func TestWritersWaitForMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.SetTurn(time.Minute)
-	for range 2 {
-		if _, err := write(large); err != nil {
+	for i := range 2 {
+		if _, err := write(fmt.Sprint("tenant-", i), large); err != nil {
 			t.Errorf("after one ended: %v", err)
+		}
+	}
+}
+
+// TestSlowWritersOfOneTenant has one tenant begin as many uploads as it can, none of which goes on.
+func TestSlowWritersOfOneTenant(t *testing.T) {
+	s := bucket.New(memblob.OpenBucket(nil), "")
+	s.SetTurn(10 * time.Millisecond)
+	write := func(tenant string) (content.Writer, error) {
+		w, err := s.Create(content.ForTenant(t.Context(), tenant))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = w.Abort() })
+		_, err = w.Write(make([]byte, 5<<20))
+		return w, err
+	}
+	n := 0
+	for ; n <= bucket.MaxUploads; n++ {
+		if _, err := write("slow"); errors.Is(err, bucket.ErrBusy) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != bucket.MaxUploads/2 {
+		t.Errorf("one tenant has %d uploads of %d", n, bucket.MaxUploads)
+	}
+	for range 2 {
+		w, err := write("quick")
+		if err != nil {
+			t.Fatalf("another tenant: %v", err)
+		}
+		if err := w.Commit(t.Context(), w.Digest()); err != nil {
+			t.Error(err)
 		}
 	}
 }

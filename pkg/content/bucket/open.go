@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"gocloud.dev/blob"
+
+	"rukpak.io/apiserver/pkg/content/places"
 )
 
 // Options are what an operator need not say.
@@ -96,7 +98,7 @@ func newStore(bucket *blob.Bucket, cloud cloud, prefix string, patient patience,
 	if prefix != "" && !strings.HasSuffix(prefix, "/") {
 		prefix += "/"
 	}
-	return &Store{bucket: bucket, cloud: cloud, prefix: prefix, patient: patient, release: release, uploads: make(chan struct{}, maxUploads), turn: turnTime}
+	return &Store{bucket: bucket, cloud: cloud, prefix: prefix, patient: patient, release: release, uploads: places.New(maxUploads, maxPerTenant), turn: turnTime}
 }
 
 // query reads the parameters of a URL, each once.

@@ -33,6 +33,7 @@ import (
 	"gocloud.dev/blob"
 
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/places"
 	"rukpak.io/apiserver/pkg/failpoint"
 )
 
@@ -55,8 +56,8 @@ type Store struct {
 	patient patience
 	release func() // lets go of connections
 	fullAt  atomic.Int64
-	uploads chan struct{} // holds one for each upload that is under way
-	turn    time.Duration // that a writer waits for one of them to end
+	uploads *places.Places // one for each upload that is under way
+	turn    time.Duration  // that a writer waits for one of them to end
 }
 
 var _ content.Store = (*Store)(nil)

@@ -12,6 +12,7 @@ import (
 
 	"gocloud.dev/blob"
 
+	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/failpoint"
 )
 
@@ -21,6 +22,8 @@ const (
 	parts    = 2
 	// maxUploads bounds the uploads at the same time, and with them their memory, to 144 MiB. What is small needs none.
 	maxUploads = 6
+	// maxPerTenant is how many of them one tenant may have: one that sends slowly holds them for as long as it likes.
+	maxPerTenant = maxUploads / 2
 	// turnTime is how long a writer waits until one of them ends.
 	turnTime = 20 * time.Second
 
@@ -30,7 +33,7 @@ const (
 
 var (
 	errAborted = errors.New("aborted")
-	errBusy    = fmt.Errorf("%d uploads to the object store are under way, as many as there may be", maxUploads)
+	errBusy    = fmt.Errorf("as many uploads to the object store are under way as there may be: %d, or %d of one namespace", maxUploads, maxPerTenant)
 )
 
 func options() *blob.WriterOptions {
@@ -82,21 +85,21 @@ type upload struct {
 
 // startUpload begins an object in tmp, when there is memory for it. It outlives ctx, and is ended by finish or abort.
 func (s *Store) startUpload(ctx context.Context) (*upload, error) {
-	late := time.NewTimer(s.turn)
-	defer late.Stop()
-	select {
-	case s.uploads <- struct{}{}:
-	case <-late.C:
-		return nil, errBusy
-	case <-ctx.Done():
+	late, stop := context.WithTimeout(ctx, s.turn)
+	defer stop()
+	release, err := s.uploads.Take(late, content.Tenant(ctx))
+	switch {
+	case ctx.Err() != nil && err != nil:
 		return nil, ctx.Err()
+	case err != nil:
+		return nil, errBusy
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	r, w := io.Pipe()
 	u := &upload{store: s, key: s.prefix + tmpFolder + newID(), pipe: w, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(u.ended)
-		defer func() { <-s.uploads }()
+		defer release()
 		if err := s.put(ctx, u.key, r); err != nil {
 			u.err = s.explainPut(context.WithoutCancel(ctx), ctx, err)
 		}

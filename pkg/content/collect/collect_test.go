@@ -179,6 +179,31 @@ func TestADeletionThatDiedIsFinished(t *testing.T) {
 	s.want(t, orphan, false, false)
 }
 
+// TestARemovalThatDiedEndsWhileCollectingIsHeld: nothing is removed then, and content can be stored all the same.
+func TestARemovalThatDiedEndsWhileCollectingIsHeld(t *testing.T) {
+	s := newSite(t)
+	damaged := s.commit(t, "app", blob(1), true)
+	if _, ok, err := s.records.StartRemoving(t.Context(), storeName, damaged.Digest); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	s.forget(damaged) // and all else that the state has named
+	again := s.ref(Pair{BundleUID: "another", Digest: damaged.Digest})
+	if _, err := s.Collect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.records.TryAdd(t.Context(), again, "ns", "another"); err == nil {
+		t.Fatal("a removal that may be going on was ended")
+	}
+	s.wait()
+	if _, err := s.Collect(t.Context()); !errors.Is(err, ErrHeld) {
+		t.Fatalf("got %v", err)
+	}
+	s.want(t, damaged, true, true)
+	if err := s.records.TryAdd(t.Context(), again, "ns", "another"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhatTheStateNamesIsNeverDeleted(t *testing.T) {
 	s := newSite(t)
 	pair := s.commit(t, "app", blob(1), true)

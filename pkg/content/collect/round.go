@@ -43,7 +43,7 @@ type round struct {
 func (r *round) run(ctx context.Context) error {
 	r.now = r.Now() // before the API state is read: what is older than Grace now is in that state or never will be
 	for _, step := range []func(context.Context) error{
-		r.readLive, r.readTombstones, r.readRecords, r.removeRecords, r.readBlobs, r.mark, r.sweep,
+		r.readLive, r.readTombstones, r.readRecords, r.release, r.removeRecords, r.readBlobs, r.mark, r.sweep,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -105,6 +105,25 @@ func (r *round) readRecords(ctx context.Context) error {
 			r.stale = append(r.stale, rec)
 		}
 	}
+	return nil
+}
+
+// release ends the removals of damaged blobs whose process has ended, where somebody has the content or is to have it.
+// Nobody could store it until then. It removes no content, so it does not wait for a round that is not held.
+func (r *round) release(ctx context.Context) error {
+	var left []reference.Tombstone
+	for _, tomb := range r.tombs {
+		_, live := r.liveDigests[tomb.Digest]
+		if !r.abandoned(tomb) || !live && r.recorded[tomb.Digest] == 0 {
+			left = append(left, tomb)
+			continue
+		}
+		if r.failed(ctx, r.unmark(ctx, tomb)) {
+			return ctx.Err()
+		}
+		delete(r.tombSizes, tomb.Digest)
+	}
+	r.tombs = left
 	return nil
 }
 
@@ -186,11 +205,7 @@ func (r *round) sweep(ctx context.Context) error {
 	for _, tomb := range r.tombs {
 		age := r.now.Sub(tomb.Time)
 		if _, ok := r.liveDigests[tomb.Digest]; ok {
-			// It has lost its records, as Missing says, or a damaged blob of it was being removed when a process ended.
-			if r.abandoned(tomb) && r.failed(ctx, r.unmark(ctx, tomb)) {
-				return ctx.Err()
-			}
-			continue
+			continue // it has lost its records, as Missing says, or a damaged blob of it is being removed
 		}
 		due := tomb.State == reference.Pending && age > r.Grace ||
 			tomb.State == reference.Deleting && (age > r.Takeover || r.Takeover == 0)

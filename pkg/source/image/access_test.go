@@ -4,9 +4,12 @@
 package image
 
 import (
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -279,6 +282,9 @@ func TestAddressesThatAreNotConnectedTo(t *testing.T) {
 		{"registry.example", "https://169.254.169.254", true},
 		{"169.254.169.254", "https://169.254.169.254", true},
 		{"[fe80::1]:5000", "https://[fe80::1]:5000", true},
+		{"[fd00:ec2::254]:5000", "https://[fd00:ec2::254]:5000", true},
+		{"registry.example", "https://[fd20:ce::254]", true},
+		{"registry.example", "https://100.100.100.200", true},
 		{"registry.example", "https://0.0.0.0:" + port, true},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, test.url, nil)
@@ -290,5 +296,40 @@ func TestAddressesThatAreNotConnectedTo(t *testing.T) {
 		if got := errors.Is(err, errForbiddenAddress); got != test.refused {
 			t.Errorf("%s for an image of %s: %v", test.url, test.registry, err)
 		}
+	}
+}
+
+// TestKeptConnections asks over a connection to loopback that the transport has kept from an image that is there.
+func TestKeptConnections(t *testing.T) {
+	connections := atomic.Int32{}
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.StartTLS()
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	base := newTransport(roots)
+	home := strings.TrimPrefix(server.URL, "https://")
+	get := func(registry string) error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+		must(t, err)
+		resp, err := guard{base: base, registry: registry}.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		return errors.Join(err, resp.Body.Close())
+	}
+	must(t, get(home))
+	must(t, get(home))
+	if n := connections.Load(); n != 1 {
+		t.Fatalf("%d connections: none was kept, and the test tests nothing", n)
+	}
+	if err := get("registry.example"); !errors.Is(err, errForbiddenAddress) {
+		t.Errorf("for an image of another registry: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -121,6 +122,11 @@ func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "https" && !(g.plain && (own || atHome && isLoopback(req.URL.Hostname()))) {
 		return nil, fmt.Errorf("%s: %w", req.URL.Host, errPlainHTTP)
 	}
+	// A connection that was kept from an image of loopback is not dialed again, so this is not left to the dialer. No proxy
+	// is used for such a host.
+	if isLoopback(req.URL.Hostname()) && !own && !atHome {
+		return nil, fmt.Errorf("%s: %w", req.URL.Host, errForbiddenAddress)
+	}
 	proxy, err := http.ProxyFromEnvironment(req)
 	if err != nil {
 		return nil, err
@@ -142,8 +148,14 @@ func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
 // reach is the key, and the value, under which a context says what may be connected to.
 type reach struct{ loopback bool }
 
+// credentialServers are where clouds give credentials to whoever asks, beside addresses of a link: those of EC2 and of
+// Google by IPv6, and of Alibaba.
+var credentialServers = []netip.Addr{
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("100.100.100.200"),
+}
+
 // checkAddress refuses, whatever name led to it, an address where no registry is: that
-// of a link alone, where clouds give credentials to whoever asks, and loopback where it
+// of a link alone, where clouds give credentials to whoever asks, their other ones, and loopback where it
 // is not what the reference itself means.
 func checkAddress(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	allowed, ok := ctx.Value(reach{}).(reach)
@@ -155,7 +167,7 @@ func checkAddress(ctx context.Context, _, address string, _ syscall.RawConn) err
 		return err
 	}
 	switch ip := target.Addr().Unmap(); {
-	case ip.IsLinkLocalUnicast(), ip.IsMulticast(), ip.IsUnspecified():
+	case ip.IsLinkLocalUnicast(), ip.IsMulticast(), ip.IsUnspecified(), slices.Contains(credentialServers, ip.WithZone("")):
 		return fmt.Errorf("%s: %w", ip, errForbiddenAddress)
 	case ip.IsLoopback() && !allowed.loopback:
 		return fmt.Errorf("%s: %w", ip, errForbiddenAddress)

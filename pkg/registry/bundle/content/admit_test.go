@@ -4,6 +4,7 @@
 package content
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -41,6 +42,17 @@ func TestWritesAtTheSameTimeAreBounded(t *testing.T) {
 	attempt, _ := canonical(t, body)
 	if got := w.do(http.MethodPut, "image", attempt); got.code != http.StatusCreated {
 		t.Errorf("an attempt beside the uploads: %d %s", got.code, got.body)
+	}
+}
+
+func TestStoresKnowForWhomTheyAreWrittenTo(t *testing.T) {
+	w := newWorld(t)
+	w.addUpload("app")
+	tenant := ""
+	w.store.created = func(ctx context.Context) { tenant = content.Tenant(ctx) }
+	w.put("app", "1")
+	if tenant != "team" {
+		t.Errorf("content was written for %q", tenant)
 	}
 }
 

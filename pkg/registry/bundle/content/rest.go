@@ -26,6 +26,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/places"
 	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/content/verify"
 )
@@ -92,7 +93,7 @@ type REST struct {
 	Config
 	storeNames []string
 	// uploads and attempts bound the writes that run at the same time.
-	uploads, attempts *Places
+	uploads, attempts *places.Places
 	readers           *readerLimits
 	seals             *seals
 	indexes           *indexes
@@ -138,7 +139,7 @@ var (
 // NewREST returns the subresource.
 func NewREST(config Config) *REST {
 	r := &REST{
-		Config: config, uploads: NewPlaces(maxUploads), attempts: NewPlaces(maxAttempts),
+		Config: config, uploads: places.New(maxUploads, maxUploads), attempts: places.New(maxAttempts, maxAttempts),
 		readers: newReaderLimits(config.MaxReaders, config.MaxReadersPerUser), seals: newSeals(),
 	}
 	if r.Tracer == nil {

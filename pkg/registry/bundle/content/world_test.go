@@ -385,6 +385,8 @@ type faultyStore struct {
 	room                                func() error
 	// opened, if set, stands in front of what is read.
 	opened func(io.ReadCloser) io.ReadCloser
+	// created, if set, is told of every Create.
+	created func(context.Context)
 }
 
 func (f *faultyStore) Open(ctx context.Context, digest string, offset, length int64) (io.ReadCloser, error) {
@@ -427,6 +429,9 @@ func (f *faultyStore) Room(ctx context.Context) error {
 }
 
 func (f *faultyStore) Create(ctx context.Context) (content.Writer, error) {
+	if f.created != nil {
+		f.created(ctx)
+	}
 	if f.create != nil {
 		return nil, f.create
 	}

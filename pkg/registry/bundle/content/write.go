@@ -53,6 +53,7 @@ func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOpti
 // 201 where there was no content before, else 200.
 func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *http.Request) (_ *rukpak.Bundle, code int, err error) {
 	b, class, g, store := t.Bundle, t.class, t.grant, t.Store
+	ctx = content.ForTenant(ctx, b.Namespace)
 	defer func() { r.NoteFull(ctx, b, err) }()
 	times := r.measure(b, g, req, body)
 	defer func() { times.end(err) }()
@@ -113,13 +114,13 @@ func (r *REST) admit(ctx context.Context, b *rukpak.Bundle, g *grant, store cont
 	if err := store.Room(ctx); err != nil {
 		return nil, failed(b, err)
 	}
-	places := r.uploads
+	set := r.uploads
 	if g.canonical {
-		places = r.attempts
+		set = r.attempts
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.PlaceTimeout)
 	defer cancel()
-	done, err = places.Take(ctx, b.Namespace)
+	done, err = set.Take(ctx, b.Namespace)
 	if err != nil {
 		return nil, apierrors.NewTooManyRequests("as many writes of content as the server takes at the same time are under way", busyRetrySeconds)
 	}

@@ -158,7 +158,7 @@ func (r *REST) receive(c *call, b *rukpak.Bundle, s *upload.Session, in *body, f
 	}
 	defer leave()
 	// The bytes count even if the client is gone when they are here; the body ends by itself then.
-	ctx := context.WithoutCancel(c.ctx)
+	ctx := content.ForTenant(context.WithoutCancel(c.ctx), b.Namespace)
 	store := r.Stores[s.Store]
 	writer, err := store.Create(ctx)
 	if err != nil {

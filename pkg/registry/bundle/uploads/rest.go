@@ -24,6 +24,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/places"
 	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/content/upload"
 	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
@@ -85,7 +86,7 @@ const (
 type REST struct {
 	Config
 	// places bound the parts that are received at the same time.
-	places *subresource.Places
+	places *places.Places
 
 	mu sync.Mutex
 	// running are the requests that append to a session, and completions the commits, here, by session ID.
@@ -102,7 +103,7 @@ var (
 // NewREST returns the subresource.
 func NewREST(config Config) *REST {
 	return &REST{
-		Config: config, places: subresource.NewPlaces(maxAppends),
+		Config: config, places: places.New(maxAppends, maxAppends),
 		running: map[string]*running{}, completions: map[string]*completion{},
 	}
 }

@@ -1,35 +1,37 @@
 // Copyright The rukpak-apiserver Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package content
+// Package places bounds how many writes run at the same time, and shares them out among those who write.
+package places
 
 import (
 	"context"
 	"sync"
 )
 
-// Places bound how many writes run at the same time, and share them out among namespaces: the last one that is free
-// is for a namespace that has none, and one that becomes free goes to the namespace that has least, of those that
+// Places are shared out among tenants, which are namespaces: the last one that is free
+// is for a tenant that has none, and one that becomes free goes to the tenant that has least, of those that
 // wait; among equals, to the one that waits longest.
 type Places struct {
 	mu      sync.Mutex
 	free    int
 	most    int
+	each    int
 	held    map[string]int
 	waiting []*waiter // in the order in which they came
 }
 
 type waiter struct {
-	namespace string
-	admitted  chan struct{}
+	tenant   string
+	admitted chan struct{}
 }
 
-// NewPlaces returns n places.
-func NewPlaces(n int) *Places { return &Places{free: n, most: n, held: map[string]int{}} }
+// New returns n places, of which one tenant has at most each.
+func New(n, each int) *Places { return &Places{free: n, most: n, each: each, held: map[string]int{}} }
 
 // Take waits for a place until ctx ends. The function that it returns gives it back.
-func (p *Places) Take(ctx context.Context, namespace string) (release func(), err error) {
-	w := &waiter{namespace, make(chan struct{})}
+func (p *Places) Take(ctx context.Context, tenant string) (release func(), err error) {
+	w := &waiter{tenant, make(chan struct{})}
 	p.mu.Lock()
 	p.waiting = append(p.waiting, w)
 	p.admit()
@@ -41,7 +43,7 @@ func (p *Places) Take(ctx context.Context, namespace string) (release func(), er
 			return nil, context.Cause(ctx)
 		}
 	}
-	return sync.OnceFunc(func() { p.release(namespace) }), nil
+	return sync.OnceFunc(func() { p.release(tenant) }), nil
 }
 
 // leave takes a waiter out, and reports whether it was still waiting.
@@ -57,12 +59,12 @@ func (p *Places) leave(w *waiter) bool {
 	return false
 }
 
-func (p *Places) release(namespace string) {
+func (p *Places) release(tenant string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free++
-	if p.held[namespace]--; p.held[namespace] == 0 {
-		delete(p.held, namespace)
+	if p.held[tenant]--; p.held[tenant] == 0 {
+		delete(p.held, tenant)
 	}
 	p.admit()
 }
@@ -72,17 +74,17 @@ func (p *Places) admit() {
 	for p.free > 0 {
 		next := -1
 		for i, w := range p.waiting {
-			if next < 0 || p.held[w.namespace] < p.held[p.waiting[next].namespace] {
+			if p.held[w.tenant] < p.each && (next < 0 || p.held[w.tenant] < p.held[p.waiting[next].tenant]) {
 				next = i
 			}
 		}
-		if next < 0 || p.free == 1 && p.most > 1 && p.held[p.waiting[next].namespace] > 0 {
+		if next < 0 || p.free == 1 && p.most > 1 && p.held[p.waiting[next].tenant] > 0 {
 			return
 		}
 		w := p.waiting[next]
 		p.waiting = append(p.waiting[:next], p.waiting[next+1:]...)
 		p.free--
-		p.held[w.namespace]++
+		p.held[w.tenant]++
 		close(w.admitted)
 	}
 }

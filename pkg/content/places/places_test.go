@@ -1,9 +1,10 @@
 // Copyright The rukpak-apiserver Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package content
+package places
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -42,6 +43,7 @@ func (q *queue) leave(namespace string) {
 func TestPlacesAreSharedAmongNamespaces(t *testing.T) {
 	for name, test := range map[string]struct {
 		places int
+		each   int // places if 0
 		join   []string
 		leave  []string
 		want   []string
@@ -50,11 +52,13 @@ func TestPlacesAreSharedAmongNamespaces(t *testing.T) {
 		"which comes later":                     {places: 3, join: []string{"a", "a", "a", "a", "b"}, want: []string{"a", "a", "b"}},
 		"a single one is for anybody":           {places: 1, join: []string{"a", "a"}, leave: []string{"a"}, want: []string{"a", "a"}},
 		"one that has least is next":            {places: 5, join: []string{"a", "a", "a", "a", "b", "a", "b"}, leave: []string{"a", "a"}, want: []string{"a", "a", "a", "a", "b", "b"}},
+		"nobody has more than his part":         {places: 6, each: 3, join: []string{"a", "a", "a", "a", "b", "b", "c"}, want: []string{"a", "a", "a", "b", "b", "c"}},
+		"not of what becomes free either":       {places: 6, each: 2, join: []string{"a", "a", "a", "b"}, leave: []string{"b", "a"}, want: []string{"a", "a", "b", "a"}},
 		"and of equals the one that came first": {places: 2, join: []string{"a", "b", "c", "d"}, leave: []string{"a", "b"}, want: []string{"a", "b", "c", "d"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &queue{Places: NewPlaces(test.places), releases: map[string][]func(){}}
+				q := &queue{Places: New(test.places, cmp.Or(test.each, test.places)), releases: map[string][]func(){}}
 				q.join(t, test.join...)
 				for _, namespace := range test.leave {
 					q.leave(namespace)
@@ -68,7 +72,7 @@ func TestPlacesAreSharedAmongNamespaces(t *testing.T) {
 }
 
 func TestWhoWaitsForAPlaceMayGiveUp(t *testing.T) {
-	p := NewPlaces(1)
+	p := New(1, 1)
 	release, err := p.Take(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
