@@ -87,6 +87,12 @@ large: cluster s3 ## Run the tests of large content at its full size, 1 GiB (LAR
 	go test -count=1 -v -timeout=60m -run '/^a_large_blob$$' $(TESTFLAGS) ./pkg/content/...
 	go test -count=1 -v -timeout=60m -run '^TestLarge' $(TESTFLAGS) ./test/e2e/...
 
+.PHONY: chaos
+chaos: export KUBECONFIG = $(CLUSTER)/kubeconfig
+chaos: export RUKPAK_CHAOS = 5m
+chaos: cluster ## Kill parts of the real cluster at random for 5 minutes, under 100 bundles
+	go test -count=1 -v -timeout=60m -run '^(TestChaos|TestClusterAway)$$' $(TESTFLAGS) ./test/e2e/
+
 .PHONY: bench
 bench: export KUBECONFIG = $(CLUSTER)/kubeconfig
 bench: cluster ## Measure, on the real cluster, and print the figures as a table

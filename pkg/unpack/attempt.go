@@ -34,8 +34,10 @@ func (w *work) unpack(ctx context.Context) (time.Duration, error) {
 		if w.stalled() {
 			return 0, nil
 		}
-		if at := u.NextAttemptTime; at != nil && w.now.Before(at.Time) {
-			return at.Sub(w.now), nil
+		if at := u.NextAttemptTime; at != nil {
+			if left := until(at.Time, w.now, w.wait(u.Failures)); left > 0 {
+				return left, nil
+			}
 		}
 		failures = u.Failures
 	}
@@ -143,6 +145,9 @@ func running(u *v1alpha1.UnpackStatus) string {
 
 // proceed takes the attempt that is running as far as it goes now.
 func (w *work) proceed(ctx context.Context) (time.Duration, error) {
+	if err := w.beginNow(ctx); err != nil {
+		return 0, err
+	}
 	u := w.bundle.Status.Unpack
 	left := u.StartTime.Add(pod.Timeout(w.class)).Sub(w.now)
 	if left <= 0 {
@@ -284,16 +289,19 @@ func (w *work) say(ctx context.Context, reason, message string) error {
 	if u.Reason == reason && u.Message == message {
 		return nil
 	}
-	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
-		s.Unpack.Reason, s.Unpack.Message = reason, message
-		if w.unpacked() || s.Unpack.Failures > w.backoffLimit() {
-			return
-		}
-		if reason == "" {
-			reason, message = conditions.ReasonUnpacking, running(s.Unpack)
-		} else {
-			message = fmt.Sprintf("attempt %d waits: %s", s.Unpack.Attempt, message)
-		}
-		conditions.SetProgress(&s.Conditions, w.bundle.Generation, metav1.ConditionUnknown, reason, message)
-	})
+	return w.save(ctx, func(s *v1alpha1.BundleStatus) { w.waitsFor(s, reason, message) })
+}
+
+// waitsFor writes into a status what say says.
+func (w *work) waitsFor(s *v1alpha1.BundleStatus, reason, message string) {
+	s.Unpack.Reason, s.Unpack.Message = reason, message
+	if w.unpacked() || s.Unpack.Failures > w.backoffLimit() {
+		return
+	}
+	if reason == "" {
+		reason, message = conditions.ReasonUnpacking, running(s.Unpack)
+	} else {
+		message = fmt.Sprintf("attempt %d waits: %s", s.Unpack.Attempt, message)
+	}
+	conditions.SetProgress(&s.Conditions, w.bundle.Generation, metav1.ConditionUnknown, reason, message)
 }

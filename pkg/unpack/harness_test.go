@@ -208,9 +208,9 @@ func (w *world) start() {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
-	w.cancel, w.done = cancel, make(chan error, 1)
-	w.term = newTerm(r)
-	go func() { w.done <- w.term.run(ctx) }()
+	done := make(chan error, 1)
+	w.cancel, w.done, w.term = cancel, done, newTerm(r)
+	go func() { done <- w.term.run(ctx) }()
 	// The wait for the first fill of the caches looks every tenth of a second.
 	w.pass(200 * time.Millisecond)
 }

@@ -175,6 +175,7 @@ func TestPanicIsShownOnTheBundle(t *testing.T) {
 		panicking.Store(false)
 		w.pass(2 * longestRetry)
 		w.onlyPod()
+		w.expect(metav1.ConditionUnknown, conditions.ReasonUnpacking)
 	})
 }
 

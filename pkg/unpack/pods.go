@@ -144,7 +144,12 @@ func (w *work) adopt(ctx context.Context) (time.Duration, error) {
 }
 
 func (w *work) recordPod(ctx context.Context, p *corev1.Pod) (time.Duration, error) {
-	err := w.save(ctx, func(s *v1alpha1.BundleStatus) { s.Unpack.PodUID = p.UID })
+	err := w.save(ctx, func(s *v1alpha1.BundleStatus) {
+		s.Unpack.PodUID = p.UID
+		if s.Unpack.Reason != "" {
+			w.waitsFor(s, "", "") // it waited for its pod
+		}
+	})
 	if err != nil {
 		return 0, err
 	}

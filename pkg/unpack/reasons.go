@@ -18,6 +18,7 @@ const (
 	ReasonServiceAccountMissing = v1alpha1.ReasonServiceAccountMissing
 	ReasonPodSecurityViolated   = v1alpha1.ReasonPodSecurityViolated
 	ReasonPodRefused            = v1alpha1.ReasonPodRefused
+	ReasonNamespaceTerminating  = v1alpha1.ReasonNamespaceTerminating
 	ReasonPodNameTaken          = v1alpha1.ReasonPodNameTaken
 	ReasonContentNotCommitted   = v1alpha1.ReasonContentNotCommitted
 	ReasonInternalError         = v1alpha1.ReasonInternalError

@@ -82,7 +82,7 @@ func (w *work) untilLook() (wait time.Duration, wanted bool) {
 	}
 	r := w.bundle.Status.Refresh
 	if r != nil && r.NextTime != nil {
-		return max(r.NextTime.Sub(w.now), 0), true
+		return until(r.NextTime.Time, w.now, w.longestWait()), true
 	}
 	if r != nil && r.Refused != "" && w.classChanged() {
 		return 0, true
@@ -94,16 +94,14 @@ func (w *work) untilLook() (wait time.Duration, wanted bool) {
 	return max(w.lastLook().Add(interval).Sub(w.now), 0), true
 }
 
-// lastLook is when it was known last what the reference names.
+// lastLook is when it was known last what the reference names. A time that is in the future came from a clock that was ahead,
+// and says nothing, unless that was by no more than clocks differ that somebody minds.
 func (w *work) lastLook() time.Time {
 	var last time.Time
 	for _, at := range []*metav1.Time{w.lookTime(), w.contentTime()} {
-		if at != nil && at.After(last) {
+		if at != nil && at.After(last) && !at.After(w.now.Add(clocksDiffer)) {
 			last = at.Time
 		}
-	}
-	if last.After(w.now) {
-		return w.now // a clock was put back
 	}
 	return last
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,6 +24,8 @@ import (
 func refusal(err error, mode v1alpha1.UnpackMode) (reason string, ok bool) {
 	message := err.Error()
 	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return ReasonNamespaceTerminating, true
 	case apierrors.IsForbidden(err):
 		switch {
 		case strings.Contains(message, "exceeded quota"), strings.Contains(message, "failed quota"):

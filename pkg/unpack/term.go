@@ -328,9 +328,12 @@ func (t *term) confess(ctx context.Context, name cache.ObjectName) {
 	if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionUnpacked) {
 		return // what is served is served
 	}
-	if !conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionUnknown, ReasonInternalError,
-		"the server failed over this bundle; its log says more") {
+	const message = "the server failed over this bundle; its log says more"
+	if !conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionUnknown, ReasonInternalError, message) {
 		return
+	}
+	if u := b.Status.Unpack; open(u) {
+		u.Reason, u.Message = ReasonInternalError, message // which the attempt takes back when it gets on
 	}
 	if _, err := t.Bundles.RukpakV1alpha1().Bundles(name.Namespace).UpdateStatus(ctx, b, metav1.UpdateOptions{}); err != nil {
 		klog.FromContext(ctx).Error(err, "Panic could not be shown", "bundle", name)

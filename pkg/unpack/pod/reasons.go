@@ -40,7 +40,7 @@ const (
 func Final(reason string) bool {
 	switch reason {
 	case ReasonInvalidImageReference, ReasonArtifactNotSupported, contract.ReasonImageEmpty,
-		contract.ReasonContentRefused, contract.ReasonLimitExceeded:
+		contract.ReasonContentRefused, contract.ReasonLimitExceeded, v1alpha1.ReasonNamespaceTerminating:
 		return true
 	}
 	return false

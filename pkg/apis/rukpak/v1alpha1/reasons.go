@@ -66,6 +66,8 @@ const (
 	ReasonPodRefused = "PodRefused"
 	// ReasonServiceAccountMissing means that spec.serviceAccountName does not exist.
 	ReasonServiceAccountMissing = "ServiceAccountMissing"
+	// ReasonNamespaceTerminating means that the namespace is being deleted, and takes no pod.
+	ReasonNamespaceTerminating = "NamespaceTerminating"
 	// ReasonPodNameTaken means that somebody else's pod has the attempt's name.
 	ReasonPodNameTaken = "PodNameTaken"
 	// ReasonModeNotAllowed means that the class's mode cannot be had here.
