@@ -165,7 +165,8 @@ func TestPluginPushGoesOn(t *testing.T) {
 	line.rate.Store(0)
 	line.sent.Store(0)
 	p.pipe(t, "", "push", "app", "large.tar", "-s", line.url).expect(t, 0, digestOf(canonical(t, noise("data", 9, 20<<20))))
-	if sent := line.sent.Load(); sent > int64(len(archive))-first+1<<20 {
+	const kept = 4 << 20 // what the server keeps of a request that breaks off is a multiple of that
+	if sent := line.sent.Load(); sent > int64(len(archive))-kept+1<<20 {
 		t.Errorf("%d of %d bytes went again", sent, len(archive))
 	}
 	if got := p.pipe(t, "", "cat", "app", "data").stdout; got != noise("data", 9, 20<<20).body {
