@@ -40,7 +40,8 @@ func TestRollingUpdate(t *testing.T) {
 		l.working.Go(func() {
 			for stop.Err() == nil {
 				err := request()
-				if apierrors.IsServiceUnavailable(err) {
+				// kube-apiserver does not send anew what a connection that ends may have taken, and there may be two of them.
+				for tries := 0; tries < 2 && apierrors.IsServiceUnavailable(err); tries++ {
 					err = request()
 				}
 				if err != nil {
