@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,6 +90,12 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	}
 	if o.image == "" && (o.path != "" || o.pull != "" || len(o.secrets) > 0) {
 		return usage("--path, --pull-policy and --image-pull-secret are for --image")
+	}
+	if o.from != "" {
+		// A bundle whose content cannot be read here would be left behind.
+		if _, err := os.Stat(o.from); err != nil {
+			return err
+		}
 	}
 	b := o.bundle(name, namespace)
 	switch o.dryRun {

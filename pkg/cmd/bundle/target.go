@@ -33,7 +33,10 @@ func parseName(arg string) (string, error) {
 			break
 		}
 	}
-	if arg == "" || strings.ContainsAny(arg, "/ ") {
+	switch {
+	case strings.Contains(arg, "@"):
+		return "", usage("%q names a revision, and this command takes a bundle alone", arg)
+	case arg == "" || strings.ContainsAny(arg, "/ "):
 		return "", usage("%q is no name of a bundle", arg)
 	}
 	return arg, nil
@@ -53,7 +56,11 @@ func (s *session) bundle(ctx context.Context, arg string) (*v1alpha1.Bundle, err
 }
 
 func parseTarget(arg string) (target, error) {
-	name, revision, _ := strings.Cut(arg, "@")
+	name, revision, named := strings.Cut(arg, "@")
+	if named && revision == "" {
+		// As where a variable of a script is empty: the current content is not what was meant.
+		return target{}, usage("%q names no revision: leave the @ out for the current content", arg)
+	}
 	name, err := parseName(name)
 	return target{name, revision}, err
 }

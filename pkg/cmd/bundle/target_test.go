@@ -34,6 +34,7 @@ func TestTargets(t *testing.T) {
 		{"app@" + digest("dddd"), "app", digest("dddd"), ""},
 		{"app@one", "app", "", "is no revision"},
 		{"app@1", "app", "", "is no revision"},
+		{"app@", "", "", "names no revision"},
 		{"@-1", "", "", "is no name"},
 		{"a/b", "", "", "is no name"},
 	} {
