@@ -198,7 +198,7 @@ func (s *scope) patchNode(name string, taints []corev1.Taint) {
 // without egress. The pod has its address before its image comes, which the registry holds back for so long.
 func serverUnreachable(p *plight) func() {
 	_, letGo := p.hold(func(c *v1alpha1.ProvisionerClass) {
-		c.Unpack = &v1alpha1.UnpackPolicy{TimeoutSeconds: ptr.To[int32](30)}
+		c.Unpack = &v1alpha1.UnpackPolicy{TimeoutSeconds: ptr.To[int32](60)}
 	})
 	address := p.address(p.onNode().Name)
 	table := "e2e-" + p.ns
