@@ -93,6 +93,9 @@ func (c *Cache) open(ctx context.Context, digest string, fetch fetcher) (dir str
 	}
 	dir = filepath.Join(place, filesName)
 	for {
+		if err := ctx.Err(); err != nil {
+			return "", nil, context.Cause(ctx)
+		}
 		held, err = flock.Open(ctx, place+suffixLock, flock.Shared)
 		if err != nil {
 			return "", nil, err
@@ -126,11 +129,12 @@ func (c *Cache) fill(ctx context.Context, place string, fetch fetcher) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
-	if _, err := os.Stat(place); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(place, filesName)); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	part := place + suffixNew
-	if err := os.RemoveAll(part); err != nil { // of one who was killed
+	// Of one who was killed, and what somebody has taken the files out of.
+	if err := errors.Join(os.RemoveAll(part), os.RemoveAll(place)); err != nil {
 		return err
 	}
 	if err := c.write(ctx, part, fetch); err != nil {

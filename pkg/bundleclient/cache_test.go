@@ -263,3 +263,32 @@ func TestNoDigestIsAPath(t *testing.T) {
 		}
 	}
 }
+
+// TestCacheFolderIsEmptied has somebody take the files out of a content, as what cleans temporary folders does.
+func TestCacheFolderIsEmptied(t *testing.T) {
+	a, dir := startAPI(t), t.TempDir()
+	digest := a.Put("team/app", fstest.MapFS{"f": {Data: []byte("x")}}, true)
+	cache, err := bundleclient.OpenCache(dir, bundleclient.CacheOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := bundleclient.NewForConfig(&rest.Config{Host: a.URL}, bundleclient.Options{Cache: cache})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		got, err := client.Open(t.Context(), "team", "app", bundleclient.OpenOptions{})
+		if err != nil || got.Digest != digest {
+			t.Fatalf("%v, %v", got, err)
+		}
+		if text, err := fs.ReadFile(got.FS(), "f"); err != nil || string(text) != "x" {
+			t.Errorf("%q, %v", text, err)
+		}
+		if err := got.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(got.Dir()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -61,11 +61,22 @@ come and has its digest.`,
 			case isFolder(to):
 				return p.folder(cmd.Context(), filepath.Clean(to), replace)
 			}
+			if err := replaceable(to); err != nil {
+				return err
+			}
 			return p.file(cmd.Context(), to)
 		},
 	}
 	cmd.Flags().BoolVar(&replace, "replace", false, "Replace what is in the folder, at once and only when all has come.")
 	return cmd
+}
+
+// replaceable refuses what is there and is no ordinary file: the file is put in its place, and a device or a link would be gone.
+func replaceable(path string) error {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return usage("%s is no ordinary file: - writes to the standard output", path)
+	}
+	return nil
 }
 
 // isFolder reports whether files are to go to a path.

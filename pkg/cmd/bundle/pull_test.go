@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -90,5 +91,18 @@ func TestPullOfContentThatGoesAway(t *testing.T) {
 	}
 	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, current) {
 		t.Errorf("the file is not the current content: %v", err)
+	}
+}
+
+func TestPullReplacesNothingButFiles(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	for path, refused := range map[string]bool{file: false, filepath.Join(dir, "new"): false, link: true, os.DevNull: true} {
+		if err := replaceable(path); (err != nil) != refused {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }

@@ -237,6 +237,9 @@ func (o *Options) Validate() error {
 		errs = append(errs, o.Recommended.Etcd.Validate()...)
 	}
 	errs = append(errs, o.Recommended.SecureServing.Validate()...)
+	if o.Recommended.SecureServing.BindPort == 0 && o.Recommended.SecureServing.Listener == nil {
+		errs = append(errs, errors.New("--secure-port: 0 serves nothing: name a port from 1 to 65535"))
+	}
 	errs = append(errs, o.Recommended.Authentication.Validate()...)
 	errs = append(errs, o.Recommended.Authorization.Validate()...)
 	errs = append(errs, o.Recommended.Audit.Validate()...)

@@ -61,6 +61,7 @@ func TestValidate(t *testing.T) {
 		"a loss that is accepted":        {arguments: []string{image, "--accept-data-loss=0123456789abcdef"}},
 		"a loss without its token":       {arguments: []string{image, "--accept-data-loss=true"}}, // the refusal says which is wanted
 		"a port that cannot be":          {arguments: []string{image, "--secure-port=70000"}, want: []string{"--secure-port"}},
+		"no port":                        {arguments: []string{image, "--secure-port=0"}, want: []string{"--secure-port: 0 serves nothing"}},
 		"everything at once":             {arguments: []string{"--unpack-workers=-1", "--content-gc-grace=0s"}, want: []string{"--unpack-image", "--unpack-workers: -1", "--content-gc-grace"}},
 		"an external etcd, half named":   {arguments: []string{image, "--etcd-servers=https://etcd:2379", "--storage-backend=paper"}, want: []string{"--storage-backend"}},
 	} {
