@@ -41,10 +41,20 @@ func (w *work) unpack(ctx context.Context) (time.Duration, error) {
 		}
 		failures = u.Failures
 	}
+	return w.attempt(ctx, failures, next)
+}
+
+// attempt begins an attempt as soon as there is a place for it, and goes on with it.
+func (w *work) attempt(ctx context.Context, failures int32, t task) (time.Duration, error) {
 	if goOn, after, err := w.place(ctx); !goOn || err != nil {
 		return after, err
 	}
-	if err := w.begin(ctx, failures, next); err != nil {
+	return w.launch(ctx, failures, t)
+}
+
+// launch begins an attempt that has its place, and goes on with it unless it has ended where it began.
+func (w *work) launch(ctx context.Context, failures int32, t task) (time.Duration, error) {
+	if err := w.begin(ctx, failures, t); err != nil {
 		return 0, err
 	}
 	failpoint.Hit("unpack/after-attempt-write")

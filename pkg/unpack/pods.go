@@ -203,19 +203,27 @@ func (w *work) withHint(ctx context.Context, p *corev1.Pod, v verdict) verdict {
 // quiet asks the events of a pod that does not get on and does not say why, as when a
 // volume cannot be mounted or the sandbox not be made.
 func (w *work) quiet(ctx context.Context, p *corev1.Pod) (time.Duration, error) {
-	since := w.now.Sub(w.bundle.Status.Unpack.StartTime.Time)
-	if since < quietAfter {
-		return quietAfter - since, nil
-	}
-	hint := w.warning(ctx, p, "")
-	if hint == "" || p.Spec.NodeName == "" {
-		return quietAfter, nil // what the scheduler has to say is on its way, in the status of the pod
+	hint, again := w.hint(ctx, p)
+	if hint == "" {
+		return again, nil
 	}
 	o := pod.JudgeEvent(hint)
 	if o.State == pod.Failed {
 		return w.fail(ctx, verdict{reason: o.Reason, message: o.Message})
 	}
-	return quietAfter, w.say(ctx, o.Reason, o.Message)
+	return again, w.say(ctx, o.Reason, o.Message)
+}
+
+// hint returns what the node warns of about a pod that does not get on, once that is so for a while, and when to ask again.
+// What the scheduler has to say of a pod without a node is on its way, in the status of the pod.
+func (w *work) hint(ctx context.Context, p *corev1.Pod) (hint string, again time.Duration) {
+	if since := w.now.Sub(w.bundle.Status.Unpack.StartTime.Time); since < quietAfter {
+		return "", quietAfter - since
+	}
+	if p.Spec.NodeName == "" {
+		return "", quietAfter
+	}
+	return w.warning(ctx, p, ""), quietAfter
 }
 
 // eventFailedScheduling is the reason of the scheduler's events, which stay when the pod has got its node.
@@ -237,8 +245,8 @@ func (w *work) warning(ctx context.Context, p *corev1.Pod, reason string) string
 		if e.InvolvedObject.UID != p.UID || e.Type != corev1.EventTypeWarning || reason != "" && e.Reason != reason {
 			continue
 		}
-		if e.Reason == eventFailedScheduling && p.Spec.NodeName != "" {
-			continue // it has a node by now
+		if e.Reason == eventFailedScheduling {
+			continue // the pod has a node by now
 		}
 		if latest == nil || latest.LastTimestamp.Before(&e.LastTimestamp) {
 			latest = e

@@ -211,16 +211,7 @@ func (w *work) refresh(ctx context.Context, found string) (time.Duration, error)
 	if r := w.bundle.Status.Refresh; r != nil {
 		failures = r.Failures
 	}
-	if goOn, after, err := w.place(ctx); !goOn || err != nil {
-		return after, err
-	}
-	if err := w.begin(ctx, failures, task{refresh: true, fresh: true, reference: found}); err != nil {
-		return 0, err
-	}
-	if !open(w.bundle.Status.Unpack) {
-		return 0, nil
-	}
-	return w.proceed(ctx)
+	return w.attempt(ctx, failures, task{refresh: true, fresh: true, reference: found})
 }
 
 // lookFailed says why it is not known what the reference names.

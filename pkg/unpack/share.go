@@ -190,16 +190,12 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 // quietShared asks the events of a shared pod that does not get on. What they say about an image is said of no bundle:
 // it may be another's.
 func (w *work) quietShared(ctx context.Context, p *corev1.Pod) (time.Duration, error) {
-	since := w.now.Sub(w.bundle.Status.Unpack.StartTime.Time)
-	if since < quietAfter {
-		return quietAfter - since, nil
-	}
-	hint := w.warning(ctx, p, "")
-	if hint == "" || p.Spec.NodeName == "" {
-		return quietAfter, nil
+	hint, again := w.hint(ctx, p)
+	if hint == "" {
+		return again, nil
 	}
 	if o := pod.JudgeEvent(hint); o.Reason == pod.ReasonImagePullThrottled {
-		return quietAfter, w.say(ctx, o.Reason, o.Message)
+		return again, w.say(ctx, o.Reason, o.Message)
 	}
 	return w.apart(ctx, pod.Blames(p, hint, w.reference()))
 }
@@ -241,13 +237,7 @@ func (w *work) apart(ctx context.Context, innocent bool) (time.Duration, error) 
 		return w.share(ctx, turn.With)
 	}
 	apart.Inc()
-	if err := w.begin(ctx, u.Failures, w.task()); err != nil {
-		return 0, err
-	}
-	if !open(w.bundle.Status.Unpack) {
-		return 0, nil
-	}
-	return w.proceed(ctx)
+	return w.launch(ctx, u.Failures, w.task())
 }
 
 // launches are the shared pods that are just being made.
