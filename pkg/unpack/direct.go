@@ -7,10 +7,8 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -18,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	"rukpak.io/apiserver/pkg/platform"
@@ -147,16 +144,24 @@ type pullJob struct {
 func (j *pullJob) guarded(ctx context.Context) (v *verdict) {
 	defer func() {
 		if p := recover(); p != nil {
-			panics.Inc()
-			klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", p), "Panic over an image", "bundle", j.name, "stack", string(debug.Stack()))
-			v = &verdict{reason: ReasonInternalError, message: "the server failed over this image; its log says more"}
+			_ = panicked(ctx, p, "an image", j.name)
+			v = failedOverImage()
 		}
 	}()
 	err := j.run(ctx)
 	if err == nil {
 		return nil
 	}
+	return directFailure(err)
+}
+
+// directFailure is what an error of a puller means.
+func directFailure(err error) *verdict {
 	return &verdict{reason: directReason(err), message: pod.Words(err.Error(), "")}
+}
+
+func failedOverImage() *verdict {
+	return &verdict{reason: ReasonInternalError, message: "the server failed over this image; its log says more"}
 }
 
 func (j *pullJob) run(ctx context.Context) error {
@@ -206,8 +211,7 @@ func (j *pullJob) send(ctx context.Context, resolved string) error {
 		// Deferred, so that a panic in there leaves nobody waiting.
 		defer func() {
 			if p := recover(); p != nil {
-				panics.Inc()
-				klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", p), "Panic over an image", "bundle", j.name, "stack", string(debug.Stack()))
+				_ = panicked(ctx, p, "an image", j.name)
 			}
 			// With an error the body breaks off, and is no content.
 			content.CloseWithError(err)

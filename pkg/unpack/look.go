@@ -9,14 +9,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/platform"
@@ -49,8 +47,8 @@ func (t *term) lookNonce(b *v1alpha1.Bundle) string {
 // looksFor tells whether a look of that name is to run for a bundle.
 func (t *term) looksFor(b *v1alpha1.Bundle, nonce string) bool {
 	w := &work{term: t, bundle: b, now: time.Now()}
-	if class, err := t.classes.Get(b.Spec.ProvisionerClassName); err == nil {
-		w.class = class
+	if w.findClass() != nil {
+		return false
 	}
 	if b.DeletionTimestamp != nil || b.Spec.Suspend || open(b.Status.Unpack) || !w.unpacked() {
 		return false
@@ -99,7 +97,8 @@ func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, target 
 	}
 	secrets, err := w.accountSecrets(ctx)
 	if apierrors.IsNotFound(err) {
-		return nil, &verdict{reason: ReasonServiceAccountMissing, message: pod.Words("the cluster has no such service account", err.Error())}, nil
+		missing := accountMissing(err)
+		return nil, &missing, nil
 	}
 	if err != nil {
 		return nil, nil, err
@@ -112,8 +111,8 @@ func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, target 
 	if apierrors.IsAlreadyExists(err) {
 		p, err = w.Kube.CoreV1().Pods(w.name.Namespace).Get(ctx, name, metav1.GetOptions{})
 	} else if err != nil {
-		if reason, ok := refusal(err, mode); ok {
-			return nil, &verdict{reason: reason, message: pod.Words("the cluster refuses the pod", err.Error())}, nil
+		if v := refused(err, mode); v != nil {
+			return nil, v, nil
 		}
 	}
 	if err != nil {
@@ -169,14 +168,13 @@ func (w *work) lookDirect(ctx context.Context) finding {
 func (w *work) resolve(ctx context.Context, reference string) (f finding) {
 	defer func() {
 		if p := recover(); p != nil {
-			panics.Inc()
-			klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", p), "Panic over a look", "bundle", w.name, "stack", string(debug.Stack()))
-			f = finding{failure: &verdict{reason: ReasonInternalError, message: "the server failed over this image; its log says more"}}
+			_ = panicked(ctx, p, "a look", w.name)
+			f = finding{failure: failedOverImage()}
 		}
 	}()
 	found, err := w.Direct.Resolve(ctx, reference)
 	if err != nil {
-		return finding{failure: &verdict{reason: directReason(err), message: pod.Words(err.Error(), "")}}
+		return finding{failure: directFailure(err)}
 	}
 	return finding{reference: found}
 }

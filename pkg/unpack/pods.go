@@ -72,7 +72,7 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 	}
 	secrets, err := w.accountSecrets(ctx)
 	if apierrors.IsNotFound(err) {
-		return w.fail(ctx, verdict{reason: ReasonServiceAccountMissing, message: pod.Words("the cluster has no such service account", err.Error())})
+		return w.fail(ctx, accountMissing(err))
 	}
 	if err != nil {
 		return w.putOff(ctx, ReasonPodCreationFailed, err)
@@ -94,8 +94,8 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 		return w.adopt(ctx)
 	}
 	if err != nil {
-		if reason, ok := refusal(err, w.bundle.Status.Unpack.Mode); ok {
-			return w.fail(ctx, verdict{reason: reason, message: pod.Words("the cluster refuses the pod", err.Error())})
+		if v := refused(err, w.bundle.Status.Unpack.Mode); v != nil {
+			return w.fail(ctx, *v)
 		}
 		return w.putOff(ctx, ReasonPodCreationFailed, err)
 	}

@@ -16,6 +16,20 @@ import (
 	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
+// refused is what it means that the cluster does not let a pod be created, nil when it only could not do it now.
+func refused(err error, mode v1alpha1.UnpackMode) *verdict {
+	reason, ok := refusal(err, mode)
+	if !ok {
+		return nil
+	}
+	return &verdict{reason: reason, message: pod.Words("the cluster refuses the pod", err.Error())}
+}
+
+// accountMissing is what it means that the service account of a pod does not exist.
+func accountMissing(err error) verdict {
+	return verdict{reason: ReasonServiceAccountMissing, message: pod.Words("the cluster has no such service account", err.Error())}
+}
+
 // refusal finds out why the cluster does not let a pod be created. It returns false
 // when it does not say so, but only could not do it now.
 //

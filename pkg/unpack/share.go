@@ -6,8 +6,6 @@ package unpack
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -47,7 +45,7 @@ func (w *work) share(ctx context.Context, with []cache.ObjectName) (time.Duratio
 		}
 	}()
 	members := append([]*work{w}, w.company(ctx, with)...)
-	errs := w.each(members, func(m *work) error {
+	errs := w.each(ctx, members, func(m *work) error {
 		m.podName = name
 		return m.begin(ctx, 0, m.task())
 	})
@@ -73,7 +71,7 @@ func (w *work) share(ctx context.Context, with []cache.ObjectName) (time.Duratio
 	}
 	sharedPods.Inc()
 	// Where it fails the bundle's next turn does it.
-	w.each(begun, func(m *work) error { return m.recordUID(ctx, p.UID) })
+	w.each(ctx, begun, func(m *work) error { return m.recordUID(ctx, p.UID) })
 	return 0, errs[0]
 }
 
@@ -108,15 +106,14 @@ func (w *work) ownKind() string {
 }
 
 // each does something for several bundles at the same time, and returns the error of each.
-func (t *term) each(members []*work, f func(*work) error) []error {
+func (t *term) each(ctx context.Context, members []*work, f func(*work) error) []error {
 	errs := make([]error, len(members))
 	var all sync.WaitGroup
 	for i, m := range members {
 		all.Go(func() {
 			defer func() {
 				if p := recover(); p != nil {
-					panics.Inc()
-					errs[i] = fmt.Errorf("bundle %s: panic: %v: %s", m.name, p, debug.Stack())
+					errs[i] = panicked(ctx, p, "a bundle", m.name)
 				}
 			}()
 			errs[i] = f(m)

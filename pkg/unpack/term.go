@@ -304,14 +304,20 @@ func (t *term) next(ctx context.Context) bool {
 	return true
 }
 
+// panicked counts and logs a panic that was caught, and returns it as an error.
+func panicked(ctx context.Context, p any, over string, name cache.ObjectName) error {
+	panics.Inc()
+	err := fmt.Errorf("panic: %v", p)
+	klog.FromContext(ctx).Error(err, "Panic over "+over, "bundle", name, "stack", string(debug.Stack()))
+	return err
+}
+
 // guarded keeps a panic over one bundle from taking the process down. It is
 // counted and shown on the bundle.
 func (t *term) guarded(ctx context.Context, name cache.ObjectName) (after time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			panics.Inc()
-			err = fmt.Errorf("panic: %v", p)
-			klog.FromContext(ctx).Error(err, "Panic over a bundle", "bundle", name, "stack", string(debug.Stack()))
+			err = panicked(ctx, p, "a bundle", name)
 			t.confess(ctx, name)
 		}
 	}()
