@@ -63,28 +63,11 @@ func Looked(pod *corev1.Pod, reference string) string {
 
 // JudgeLook reads a pod that Look made, and that has not found anything yet.
 func JudgeLook(pod *corev1.Pod) Outcome {
-	if o, ok := judgePod(pod); ok {
-		return o
-	}
-	if s := statusOf(pod.Status.InitContainerStatuses, ContainerInstall); s != nil {
-		if o, ok := judgeContainer(s); ok {
-			return o
-		}
-	}
-	if s := statusOf(pod.Status.ContainerStatuses, ContainerResolve); s != nil {
+	return judgeBy(pod, statusOf(pod.Status.ContainerStatuses, ContainerResolve), func(s *corev1.ContainerStatus) (Outcome, bool) {
 		if s.State.Terminated != nil {
 			// How it ended does not matter: the image was there, and the node does not say which it was.
-			return failed(ReasonDigestUnknown, fmt.Sprintf("the node does not say by digest which image container %s ran", s.Name), "")
+			return failed(ReasonDigestUnknown, fmt.Sprintf("the node does not say by digest which image container %s ran", s.Name), ""), true
 		}
-		if o, ok := judgeContainer(s); ok {
-			return o
-		}
-		if s.State.Running != nil {
-			return Outcome{State: Running}
-		}
-	}
-	if pod.Status.Phase == corev1.PodFailed {
-		return failed(ReasonPodFailed, "the pod failed", pod.Status.Message)
-	}
-	return judgeScheduling(pod)
+		return judgeContainer(s)
+	})
 }

@@ -50,6 +50,11 @@ func Judge(pod *corev1.Pod) Outcome {
 	if main != nil && main.State.Terminated != nil && main.State.Terminated.ExitCode == 0 {
 		return Outcome{State: Succeeded}
 	}
+	return judgeBy(pod, main, judgeContainer)
+}
+
+// judgeBy reads a pod whose work is that of a main container, if it has a status yet, which judge reads.
+func judgeBy(pod *corev1.Pod, main *corev1.ContainerStatus, judge func(*corev1.ContainerStatus) (Outcome, bool)) Outcome {
 	if o, ok := judgePod(pod); ok {
 		return o
 	}
@@ -59,7 +64,7 @@ func Judge(pod *corev1.Pod) Outcome {
 		}
 	}
 	if main != nil {
-		if o, ok := judgeContainer(main); ok {
+		if o, ok := judge(main); ok {
 			return o
 		}
 		if main.State.Running != nil {
