@@ -10,49 +10,26 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
 // lateInterval is how often it is looked whether etcd is there.
 const lateInterval = 100 * time.Millisecond
 
-// lateGetter gives storage for a server that may start before its etcd.
-type lateGetter struct {
-	generic.RESTOptionsGetter
-	etcd Etcd
-}
-
 // awaitEtcd has storage made when etcd is there. To make it takes a connection; a server that waited for one could
 // not answer discovery meanwhile.
 func awaitEtcd(getter generic.RESTOptionsGetter, etcd Etcd) generic.RESTOptionsGetter {
-	return lateGetter{getter, etcd}
-}
-
-func (g lateGetter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
-	options, err := g.RESTOptionsGetter.GetRESTOptions(resource, example)
-	if err != nil {
-		return options, err
-	}
-	decorate := options.Decorator
-	options.Decorator = func(config *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
-		attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
-		connect := func() (storage.Interface, factory.DestroyFunc, error) {
-			return decorate(config, prefix, key, newFunc, newListFunc, attributes, triggers, indexers)
-		}
-		if g.etcd.Err() == nil {
+	return wrappingGetter{getter, func(connect opener) (storage.Interface, factory.DestroyFunc, error) {
+		if etcd.Err() == nil {
 			return connect()
 		}
-		late := newLateStorage(g.etcd, connect)
+		late := newLateStorage(etcd, connect)
 		return late, late.destroy, nil
-	}
-	return options, nil
+	}}
 }
 
 // lateStorage is a storage that is not there before etcd is. Until then all that it is asked ends in an error that says so.
@@ -68,14 +45,14 @@ type lateStorage struct {
 var _ storage.Interface = (*lateStorage)(nil)
 
 // newLateStorage begins to wait. The caller calls destroy.
-func newLateStorage(etcd Etcd, connect func() (storage.Interface, factory.DestroyFunc, error)) *lateStorage {
+func newLateStorage(etcd Etcd, connect opener) *lateStorage {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &lateStorage{etcd: etcd, cancel: cancel}
 	go l.make(ctx, connect)
 	return l
 }
 
-func (l *lateStorage) make(ctx context.Context, connect func() (storage.Interface, factory.DestroyFunc, error)) {
+func (l *lateStorage) make(ctx context.Context, connect opener) {
 	for {
 		select {
 		case <-ctx.Done():

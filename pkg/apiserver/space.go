@@ -10,36 +10,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/client-go/tools/cache"
 
 	"rukpak.io/apiserver/pkg/etcd"
 )
 
-// spaceGetter gives storage that explains why an etcd that is full takes nothing.
-type spaceGetter struct{ generic.RESTOptionsGetter }
-
 // explainNoSpace has writes that fail because etcd is full answered with 507 and a word about what to do, in place of 500.
 func explainNoSpace(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-	return spaceGetter{getter}
-}
-
-func (g spaceGetter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
-	options, err := g.RESTOptionsGetter.GetRESTOptions(resource, example)
-	if err != nil {
-		return options, err
-	}
-	decorate := options.Decorator
-	options.Decorator = func(config *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
-		attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
-		s, destroy, err := decorate(config, prefix, key, newFunc, newListFunc, attributes, triggers, indexers)
+	return wrappingGetter{getter, func(open opener) (storage.Interface, factory.DestroyFunc, error) {
+		s, destroy, err := open()
 		return spaceStorage{s}, destroy, err
-	}
-	return options, nil
+	}}
 }
 
 // spaceStorage turns one error of writes into one for users.
