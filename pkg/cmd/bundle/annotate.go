@@ -56,11 +56,7 @@ func (s *session) asking(r *request, cmd *cobra.Command) *cobra.Command {
 }
 
 func (s *session) ask(ctx context.Context, r *request, arg string) error {
-	name, err := parseName(arg)
-	if err != nil {
-		return err
-	}
-	bundles, err := s.bundles()
+	bundles, name, err := s.named(arg)
 	if err != nil {
 		return err
 	}

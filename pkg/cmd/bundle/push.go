@@ -40,14 +40,10 @@ It is sent in parts, and goes on by itself where it broke off; after Ctrl-C, whe
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := parseName(args[0])
-			if err != nil {
-				return err
-			}
 			if opts.IfNone && opts.IfDigest != "" {
 				return usage("--if-digest and --if-none exclude each other")
 			}
-			bundles, err := s.bundles()
+			bundles, name, err := s.named(args[0])
 			if err != nil {
 				return err
 			}

@@ -127,13 +127,13 @@ func (s state) next() []string {
 		return lines
 	}
 	reason := s.ready.Reason
-	if reason != "Unpacking" {
+	if reason != v1alpha1.ReasonUnpacking {
 		lines = append(lines, remedy(reason)...)
 	}
 	switch {
-	case reason == "WaitingForUpload":
+	case reason == v1alpha1.ReasonWaitingForUpload:
 		lines = append(lines, "write it: "+program+" push "+at+" FOLDER")
-	case reason == "Suspended":
+	case reason == v1alpha1.ReasonSuspended:
 		lines = append(lines, "go on: kubectl patch bundle "+at+` --type=merge -p '{"spec":{"suspend":false}}'`)
 	case s.failing() && s.Spec.Source.Type == v1alpha1.SourceTypeImage:
 		lines = append(lines, "when that is done, try again at once: "+program+" retry "+at)

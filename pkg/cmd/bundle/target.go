@@ -42,13 +42,18 @@ func parseName(arg string) (string, error) {
 	return arg, nil
 }
 
+// named is the name of the bundle that an argument names, and the client of those in the namespace.
+func (s *session) named(arg string) (bundles typed.BundleInterface, name string, err error) {
+	if name, err = parseName(arg); err != nil {
+		return nil, "", err
+	}
+	bundles, err = s.bundles()
+	return bundles, name, err
+}
+
 // bundle gets the bundle that an argument names.
 func (s *session) bundle(ctx context.Context, arg string) (*v1alpha1.Bundle, error) {
-	name, err := parseName(arg)
-	if err != nil {
-		return nil, err
-	}
-	bundles, err := s.bundles()
+	bundles, name, err := s.named(arg)
 	if err != nil {
 		return nil, err
 	}

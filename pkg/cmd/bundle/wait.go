@@ -45,11 +45,7 @@ It ends with 0 then; with 1 when attempts have failed too often or cannot succee
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := parseName(args[0])
-			if err != nil {
-				return err
-			}
-			bundles, err := s.bundles()
+			bundles, name, err := s.named(args[0])
 			if err != nil {
 				return err
 			}
