@@ -137,8 +137,8 @@ func (w *work) begin(ctx context.Context, failures int32, t task) error {
 		if last := w.bundle.Status.Unpack; failures > 0 && last != nil && last.Message != "" {
 			message += "; the one before failed: " + last.Message
 		}
-		conditions.SetProgress(&s.Conditions, u.Generation, metav1.ConditionUnknown, conditions.ReasonUnpacking, message)
-		conditions.SetStalled(&s.Conditions, u.Generation, false, conditions.ReasonProgressing, "")
+		conditions.SetProgress(&s.Conditions, u.Generation, metav1.ConditionUnknown, v1alpha1.ReasonUnpacking, message)
+		conditions.SetStalled(&s.Conditions, u.Generation, false, v1alpha1.ReasonProgressing, "")
 	})
 	switch {
 	case err != nil:
@@ -197,7 +197,7 @@ func (w *work) overdue(ctx context.Context) (time.Duration, error) {
 			late += ": " + pod.Stage(p)
 		}
 	}
-	return w.fail(ctx, verdict{reason: pod.ReasonDeadlineExceeded, message: late})
+	return w.fail(ctx, verdict{reason: v1alpha1.ReasonDeadlineExceeded, message: late})
 }
 
 // sooner returns the shorter of two times of which 0 means never.
@@ -309,7 +309,7 @@ func (w *work) waitsFor(s *v1alpha1.BundleStatus, reason, message string) {
 		return
 	}
 	if reason == "" {
-		reason, message = conditions.ReasonUnpacking, running(s.Unpack)
+		reason, message = v1alpha1.ReasonUnpacking, running(s.Unpack)
 	} else {
 		message = fmt.Sprintf("attempt %d waits: %s", s.Unpack.Attempt, message)
 	}

@@ -122,7 +122,7 @@ func (w *work) handedOver() bool {
 // lost tells whether there was content whose bytes are gone.
 func (w *work) lost() bool {
 	c := meta.FindStatusCondition(w.bundle.Status.Conditions, v1alpha1.ConditionContentAvailable)
-	return w.bundle.Status.Content != nil && c != nil && c.Status == metav1.ConditionFalse && c.Reason == conditions.ReasonContentLost
+	return w.bundle.Status.Content != nil && c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonContentLost
 }
 
 // retryAsked tells whether the annotation rukpak.io/retry has a value that has not been handled.
@@ -143,20 +143,20 @@ func (w *work) hold(ctx context.Context) (*hold, error) {
 	}
 	switch {
 	case w.class == nil:
-		return &hold{conditions.ReasonClassMissing, fmt.Sprintf("ProvisionerClass %q does not exist", name)}, nil
+		return &hold{v1alpha1.ReasonClassMissing, fmt.Sprintf("ProvisionerClass %q does not exist", name)}, nil
 	case foreign(w.class):
-		return &hold{conditions.ReasonWaitingForProvisioner, fmt.Sprintf("provisioner %q has yet to act", w.class.Provisioner)}, nil
+		return &hold{v1alpha1.ReasonWaitingForProvisioner, fmt.Sprintf("provisioner %q has yet to act", w.class.Provisioner)}, nil
 	case w.bundle.Spec.Suspend:
-		return &hold{conditions.ReasonSuspended, "spec.suspend is set"}, nil
+		return &hold{v1alpha1.ReasonSuspended, "spec.suspend is set"}, nil
 	case w.bundle.Spec.Source.Type == v1alpha1.SourceTypeUpload && w.lost() && w.bundle.Status.Content.Generation == w.bundle.Generation:
-		return &hold{conditions.ReasonContentLost, "the stored bytes of " + w.bundle.Status.Content.Digest + " are gone: write the content to the subresource content again"}, nil
+		return &hold{v1alpha1.ReasonContentLost, "the stored bytes of " + w.bundle.Status.Content.Digest + " are gone: write the content to the subresource content again"}, nil
 	case w.bundle.Spec.Source.Type == v1alpha1.SourceTypeUpload:
-		return &hold{conditions.ReasonWaitingForUpload, "the content has yet to be written to the subresource content"}, nil
+		return &hold{v1alpha1.ReasonWaitingForUpload, "the content has yet to be written to the subresource content"}, nil
 	case w.bundle.Spec.Source.Image == nil:
 		return nil, fmt.Errorf("source type %q has no image", w.bundle.Spec.Source.Type)
 	}
 	if w.full(ctx) {
-		return &hold{conditions.ReasonStorageFull, conditions.MessageStorageFull}, nil
+		return &hold{v1alpha1.ReasonStorageFull, conditions.MessageStorageFull}, nil
 	}
 	return nil, nil
 }
@@ -174,7 +174,7 @@ func (w *work) chooseClass(ctx context.Context) (*hold, error) {
 	}
 	class := v1alpha1.DefaultClass(classes)
 	if class == nil {
-		return &hold{conditions.ReasonClassMissing, "spec.provisionerClassName is empty and there is no default class: " +
+		return &hold{v1alpha1.ReasonClassMissing, "spec.provisionerClassName is empty and there is no default class: " +
 			"name a class, or annotate one with " + v1alpha1.AnnotationIsDefaultClass + `: "true"`}, nil
 	}
 	patch, err := json.Marshal(map[string]any{
@@ -191,7 +191,7 @@ func (w *work) chooseClass(ctx context.Context) (*hold, error) {
 // rest ends a running attempt and says why there is none. Content that is there
 // stays as it is. What another provisioner says about its bundle is not overwritten.
 func (w *work) rest(ctx context.Context, h hold) error {
-	theirs := h.reason == conditions.ReasonWaitingForProvisioner
+	theirs := h.reason == v1alpha1.ReasonWaitingForProvisioner
 	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
 		if u := s.Unpack; open(u) {
 			u.EndTime = &metav1.Time{Time: w.now}
@@ -200,7 +200,7 @@ func (w *work) rest(ctx context.Context, h hold) error {
 				r.NextTime = u.EndTime // as soon as it may be
 			}
 		}
-		if h.reason == conditions.ReasonStorageFull {
+		if h.reason == v1alpha1.ReasonStorageFull {
 			// Whoever asked for a retry gets it once there is room.
 			conditions.SetStorageFull(&s.Conditions, w.bundle.Generation, true)
 		} else if w.retryAsked() {
@@ -210,11 +210,11 @@ func (w *work) rest(ctx context.Context, h hold) error {
 			return
 		}
 		status := metav1.ConditionUnknown
-		if h.reason == conditions.ReasonContentLost {
+		if h.reason == v1alpha1.ReasonContentLost {
 			status = metav1.ConditionFalse // nothing happens by itself
 		}
 		conditions.SetProgress(&s.Conditions, w.bundle.Generation, status, h.reason, h.message)
-		conditions.SetStalled(&s.Conditions, w.bundle.Generation, false, conditions.ReasonProgressing, "")
+		conditions.SetStalled(&s.Conditions, w.bundle.Generation, false, v1alpha1.ReasonProgressing, "")
 	})
 }
 
@@ -226,7 +226,7 @@ func ours(list []metav1.Condition) bool {
 		return true
 	}
 	switch c.Reason {
-	case conditions.ReasonPending, conditions.ReasonWaitingForProvisioner, conditions.ReasonClassMissing:
+	case v1alpha1.ReasonPending, v1alpha1.ReasonWaitingForProvisioner, v1alpha1.ReasonClassMissing:
 		return true
 	}
 	return false

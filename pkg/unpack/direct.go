@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/source/image"
@@ -61,7 +62,7 @@ func (w *work) proceedDirect(ctx context.Context, left time.Duration) (time.Dura
 	}
 	v := p.verdict
 	if v == nil {
-		v = &verdict{reason: ReasonContentNotCommitted, message: "the content was sent and the server does not have it"}
+		v = &verdict{reason: v1alpha1.ReasonContentNotCommitted, message: "the content was sent and the server does not have it"}
 	}
 	after, err := w.fail(ctx, *v)
 	if err == nil {
@@ -161,7 +162,7 @@ func directFailure(err error) *verdict {
 }
 
 func failedOverImage() *verdict {
-	return &verdict{reason: ReasonInternalError, message: "the server failed over this image; its log says more"}
+	return &verdict{reason: v1alpha1.ReasonInternalError, message: "the server failed over this image; its log says more"}
 }
 
 func (j *pullJob) run(ctx context.Context) error {
@@ -262,18 +263,18 @@ func directReason(err error) string {
 		err    error
 		reason string
 	}{
-		{image.ErrInvalidReference, pod.ReasonInvalidImageReference},
-		{image.ErrNotFound, pod.ReasonImageNotFound},
-		{image.ErrUnauthorized, pod.ReasonImagePullUnauthorized},
-		{image.ErrTooManyRequests, pod.ReasonRateLimited},
-		{image.ErrNotTrusted, pod.ReasonRegistryNotTrusted},
-		{image.ErrUnreachable, pod.ReasonRegistryUnreachable},
-		{image.ErrPlatform, pod.ReasonPlatformNotSupported},
-		{image.ErrNoImage, pod.ReasonArtifactNotSupported},
+		{image.ErrInvalidReference, v1alpha1.ReasonInvalidImageReference},
+		{image.ErrNotFound, v1alpha1.ReasonImageNotFound},
+		{image.ErrUnauthorized, v1alpha1.ReasonImagePullUnauthorized},
+		{image.ErrTooManyRequests, v1alpha1.ReasonRateLimited},
+		{image.ErrNotTrusted, v1alpha1.ReasonRegistryNotTrusted},
+		{image.ErrUnreachable, v1alpha1.ReasonRegistryUnreachable},
+		{image.ErrPlatform, v1alpha1.ReasonPlatformNotSupported},
+		{image.ErrNoImage, v1alpha1.ReasonArtifactNotSupported},
 		{image.ErrEmpty, contract.ReasonImageEmpty},
-		{image.ErrInvalidImage, pod.ReasonImagePullFailed},
+		{image.ErrInvalidImage, v1alpha1.ReasonImagePullFailed},
 		{image.ErrAccess, contract.ReasonInvalidConfiguration},
-		{context.DeadlineExceeded, pod.ReasonDeadlineExceeded},
+		{context.DeadlineExceeded, v1alpha1.ReasonDeadlineExceeded},
 	} {
 		if errors.Is(err, known.err) {
 			return known.reason
@@ -295,5 +296,5 @@ func directReason(err error) string {
 		}
 		return contract.ReasonUploadFailed
 	}
-	return pod.ReasonImagePullFailed
+	return v1alpha1.ReasonImagePullFailed
 }

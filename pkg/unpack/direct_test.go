@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/source/image"
@@ -89,7 +88,7 @@ func TestDirect(t *testing.T) {
 		got := ""
 		w.put = func(body []byte) error { got = string(body); return nil }
 		w.start()
-		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 		u := w.bundle().Status.Unpack
 		if got != "the content" || u.Mode != v1alpha1.UnpackModeDirect || u.PodName != "" || u.ResolvedReference != testImage {
 			t.Errorf("content %q, attempt %+v", got, u)
@@ -105,19 +104,19 @@ func TestDirectFailures(t *testing.T) {
 		reason  string
 		final   bool
 	}{
-		"not found":   {resolve: image.ErrNotFound, reason: pod.ReasonImageNotFound},
-		"unreachable": {resolve: image.ErrUnreachable, reason: pod.ReasonRegistryUnreachable},
+		"not found":   {resolve: image.ErrNotFound, reason: v1alpha1.ReasonImageNotFound},
+		"unreachable": {resolve: image.ErrUnreachable, reason: v1alpha1.ReasonRegistryUnreachable},
 		"no access":   {resolve: image.ErrAccess, reason: contract.ReasonInvalidConfiguration},
-		"rate limit":  {resolve: image.ErrTooManyRequests, reason: pod.ReasonRateLimited},
-		"not trusted": {resolve: image.ErrNotTrusted, reason: pod.ReasonRegistryNotTrusted},
-		"platform":    {resolve: image.ErrPlatform, reason: pod.ReasonPlatformNotSupported},
+		"rate limit":  {resolve: image.ErrTooManyRequests, reason: v1alpha1.ReasonRateLimited},
+		"not trusted": {resolve: image.ErrNotTrusted, reason: v1alpha1.ReasonRegistryNotTrusted},
+		"platform":    {resolve: image.ErrPlatform, reason: v1alpha1.ReasonPlatformNotSupported},
 		"empty":       {pack: image.ErrEmpty, reason: contract.ReasonImageEmpty, final: true},
-		"artifact":    {resolve: image.ErrNoImage, reason: pod.ReasonArtifactNotSupported, final: true},
-		"invalid":     {resolve: image.ErrInvalidReference, reason: pod.ReasonInvalidImageReference, final: true},
-		"other":       {resolve: errors.New("odd"), reason: pod.ReasonImagePullFailed},
+		"artifact":    {resolve: image.ErrNoImage, reason: v1alpha1.ReasonArtifactNotSupported, final: true},
+		"invalid":     {resolve: image.ErrInvalidReference, reason: v1alpha1.ReasonInvalidImageReference, final: true},
+		"other":       {resolve: errors.New("odd"), reason: v1alpha1.ReasonImagePullFailed},
 		"entry":       {pack: &tarball.EntryError{Entry: "dev/null", Reason: "is a device"}, reason: contract.ReasonContentRefused, final: true},
 		"limit":       {pack: &tarball.LimitError{Limit: tarball.LimitFiles, Max: 1}, reason: contract.ReasonLimitExceeded, final: true},
-		"disk full":   {pack: &os.PathError{Op: "write", Path: "scratch", Err: os.ErrClosed}, reason: pod.ReasonImagePullFailed},
+		"disk full":   {pack: &os.PathError{Op: "write", Path: "scratch", Err: os.ErrClosed}, reason: v1alpha1.ReasonImagePullFailed},
 		"too large":   {put: tooLarge(), reason: contract.ReasonLimitExceeded, final: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +140,7 @@ func TestDirectFailures(t *testing.T) {
 				w.put = nil
 				w.mu.Unlock()
 				w.edit(func(b *v1alpha1.Bundle) { b.Annotations = map[string]string{v1alpha1.AnnotationRetry: "now"} })
-				w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+				w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 			})
 		})
 	}
@@ -167,7 +166,7 @@ func TestDirectGoesOnAfterARestartAndStopsWhenSuperseded(t *testing.T) {
 		}
 		close(p.block)
 		w.pass(0)
-		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 	})
 }
 
@@ -176,7 +175,7 @@ func TestDirectDeadline(t *testing.T) {
 		standalone(w, &puller{block: make(chan struct{})})
 		w.start()
 		w.pass(601 * time.Second)
-		w.expect(metav1.ConditionUnknown, pod.ReasonDeadlineExceeded, "attempt 1 failed")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonDeadlineExceeded, "attempt 1 failed")
 	})
 }
 
@@ -184,7 +183,7 @@ func TestClusterModesNeedACluster(t *testing.T) {
 	inWorld(t, started(testBundle(), changedClass(func(c *v1alpha1.ProvisionerClass) { c.Unpack.Mode = v1alpha1.UnpackModeImageVolume })), func(w *world) {
 		standalone(w, &puller{})
 		w.start()
-		w.expect(metav1.ConditionFalse, ReasonModeNotAllowed, "ImageVolume")
+		w.expect(metav1.ConditionFalse, v1alpha1.ReasonModeNotAllowed, "ImageVolume")
 	})
 }
 

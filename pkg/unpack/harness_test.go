@@ -265,8 +265,8 @@ func (w *world) commit() {
 	b := w.bundle()
 	b.Status.Content = &v1alpha1.ContentStatus{Digest: testDigest, Size: 1, Generation: b.Generation}
 	b.Status.ResolvedSource = &v1alpha1.ResolvedSource{Type: v1alpha1.SourceTypeImage, Image: &v1alpha1.ResolvedImage{Reference: testImage}}
-	conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionTrue, conditions.ReasonUnpacked, "")
-	conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, true, conditions.ReasonAvailable, "")
+	conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionTrue, v1alpha1.ReasonUnpacked, "")
+	conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, true, v1alpha1.ReasonAvailable, "")
 	if u := b.Status.Unpack; u != nil {
 		u.EndTime, u.Failures, u.Reason, u.Message, u.NextAttemptTime = &metav1.Time{Time: time.Now()}, 0, "", "", nil
 	}

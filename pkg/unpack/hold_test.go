@@ -24,7 +24,7 @@ import (
 func TestMissingClassHeals(t *testing.T) {
 	inWorld(t, started(testBundle()), func(w *world) {
 		w.start()
-		w.expect(metav1.ConditionUnknown, conditions.ReasonClassMissing, `"plain"`)
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonClassMissing, `"plain"`)
 		w.create(testClass())
 		w.pass(0)
 		w.onlyPod()
@@ -32,7 +32,7 @@ func TestMissingClassHeals(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.pass(0)
-		w.expect(metav1.ConditionUnknown, conditions.ReasonClassMissing)
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonClassMissing)
 		if u := w.bundle().Status.Unpack; open(u) || len(w.pods()) != 0 {
 			t.Errorf("attempt %+v, %d pods", u, len(w.pods()))
 		}
@@ -45,7 +45,7 @@ func TestMissingClassHeals(t *testing.T) {
 func TestDefaultClassIsFilledInOnce(t *testing.T) {
 	inWorld(t, started(changedBundle(func(b *v1alpha1.Bundle) { b.Spec.ProvisionerClassName = "" })), func(w *world) {
 		w.start()
-		w.expect(metav1.ConditionUnknown, conditions.ReasonClassMissing, "no default class")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonClassMissing, "no default class")
 		w.create(changedClass(func(c *v1alpha1.ProvisionerClass) {
 			c.Annotations = map[string]string{v1alpha1.AnnotationIsDefaultClass: "true"}
 		}))
@@ -60,7 +60,7 @@ func TestDefaultClassIsFilledInOnce(t *testing.T) {
 func TestForeignProvisionerIsLeftAlone(t *testing.T) {
 	inWorld(t, started(testBundle(), changedClass(func(c *v1alpha1.ProvisionerClass) { c.Provisioner = "example.com/own" })), func(w *world) {
 		w.start()
-		w.expect(metav1.ConditionUnknown, conditions.ReasonWaitingForProvisioner, "example.com/own")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonWaitingForProvisioner, "example.com/own")
 		if got := w.bundle().Status.Provisioner; got != "example.com/own" {
 			t.Errorf("provisioner %q", got)
 		}
@@ -82,26 +82,26 @@ func TestUploadWaits(t *testing.T) {
 		b.Spec.Source = v1alpha1.BundleSource{Type: v1alpha1.SourceTypeUpload, Upload: &v1alpha1.UploadSource{}}
 	})), func(w *world) {
 		w.start()
-		w.expect(metav1.ConditionUnknown, conditions.ReasonWaitingForUpload)
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonWaitingForUpload)
 		w.commit()
 		w.pass(0)
-		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 		w.edit(func(b *v1alpha1.Bundle) { b.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
-		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 		if got := w.bundle().Status.LastHandledRetry; got != "1" || len(w.pods()) != 0 {
 			t.Errorf("lastHandledRetry %q, %d pods", got, len(w.pods()))
 		}
 		// What was lost is not what nobody has written yet.
 		w.edit(func(b *v1alpha1.Bundle) {
-			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, conditions.ReasonContentLost, "lost")
+			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, v1alpha1.ReasonContentLost, "lost")
 		})
-		w.expect(metav1.ConditionFalse, conditions.ReasonContentLost, "write the content")
+		w.expect(metav1.ConditionFalse, v1alpha1.ReasonContentLost, "write the content")
 		if got := w.bundle().Status.Phase; got != v1alpha1.BundleFailing {
 			t.Errorf("phase %s", got)
 		}
 		w.commit()
 		w.pass(0)
-		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 	})
 }
 
@@ -110,7 +110,7 @@ func TestSuspendEndsTheAttempt(t *testing.T) {
 		w.start()
 		w.onlyPod()
 		w.edit(func(b *v1alpha1.Bundle) { b.Spec.Suspend = true })
-		w.expect(metav1.ConditionUnknown, conditions.ReasonSuspended)
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonSuspended)
 		if u := w.bundle().Status.Unpack; open(u) || len(w.pods()) != 0 {
 			t.Errorf("attempt %+v, %d pods", u, len(w.pods()))
 		}
@@ -132,14 +132,14 @@ func TestLostContentComesFromThePinnedDigest(t *testing.T) {
 		w.commit()
 		w.pass(0)
 		w.edit(func(b *v1alpha1.Bundle) {
-			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, conditions.ReasonContentLost, "lost")
+			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, v1alpha1.ReasonContentLost, "lost")
 		})
 		if got := pod.ResolvedReference(w.onlyPod(), "registry.example/app:v1"); got != testImage {
 			t.Errorf("the second attempt takes %q", got)
 		}
 		w.commit()
 		w.pass(0)
-		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 		if len(w.pods()) != 0 {
 			t.Error("the pod is left")
 		}
@@ -171,11 +171,11 @@ func TestPanicIsShownOnTheBundle(t *testing.T) {
 			return pod.Endpoint{URL: "https://10.96.0.7:443"}
 		}
 		w.start()
-		w.expect(metav1.ConditionUnknown, ReasonInternalError)
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonInternalError)
 		panicking.Store(false)
 		w.pass(2 * longestRetry)
 		w.onlyPod()
-		w.expect(metav1.ConditionUnknown, conditions.ReasonUnpacking)
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonUnpacking)
 	})
 }
 
@@ -194,9 +194,9 @@ func TestEventsTellOfPhasesAndFailures(t *testing.T) {
 			}
 		}
 		for reason, words := range map[string]string{
-			conditions.ReasonUnpacking:  "Normal Unpacking Unpacking: attempt 1 is running",
+			v1alpha1.ReasonUnpacking:    "Normal Unpacking Unpacking: attempt 1 is running",
 			contract.ReasonUploadFailed: "Warning UploadFailed attempt 1 failed: 100% of nothing",
-			conditions.ReasonUnpacked:   "Normal Unpacked Unpacked: content " + testDigest,
+			v1alpha1.ReasonUnpacked:     "Normal Unpacked Unpacked: content " + testDigest,
 		} {
 			if !strings.Contains(notes[reason], words) {
 				t.Errorf("no event %q among %q", words, notes)

@@ -75,7 +75,7 @@ func (w *work) lookPod(ctx context.Context, mode v1alpha1.UnpackMode) (finding, 
 		return finding{}, apierrors.NewConflict(v1alpha1.Resource("bundles"), w.name.Name, errors.New("it is not as it was"))
 	}
 	if made, err := pod.Made(w.Key, p); err != nil || made.Nonce != nonce {
-		return finding{failure: &verdict{reason: ReasonPodNameTaken, message: fmt.Sprintf("pod %s exists and was not made to look up the image", p.Name)}}, nil
+		return finding{failure: &verdict{reason: v1alpha1.ReasonPodNameTaken, message: fmt.Sprintf("pod %s exists and was not made to look up the image", p.Name)}}, nil
 	}
 	if found := pod.Looked(p, w.bundle.Spec.Source.Image.Reference); found != "" {
 		return finding{reference: found}, nil
@@ -136,7 +136,7 @@ func (w *work) judgeLook(ctx context.Context, p *corev1.Pod, nonce string) findi
 	case o.State == pod.Failed:
 		return finding{failure: &verdict{reason: o.Reason, message: o.Message}}
 	case left <= 0:
-		v := &verdict{reason: pod.ReasonDeadlineExceeded, message: fmt.Sprintf("not done within the %s that the class allows", pod.Timeout(w.class))}
+		v := &verdict{reason: v1alpha1.ReasonDeadlineExceeded, message: fmt.Sprintf("not done within the %s that the class allows", pod.Timeout(w.class))}
 		if o.Reason != "" {
 			v.reason, v.message = o.Reason, o.Message+" ("+v.message+")"
 		}

@@ -41,16 +41,16 @@ func (w *work) mode() (v1alpha1.UnpackMode, *verdict, error) {
 		mode = auto
 	}
 	if policy := w.bundle.Spec.Source.Image.PullPolicy; !w.allows(policy) {
-		return mode, &verdict{reason: ReasonPullPolicyNotAllowed, message: fmt.Sprintf("spec.source.image.pullPolicy is %s, which the class does not allow", policy)}, nil
+		return mode, &verdict{reason: v1alpha1.ReasonPullPolicyNotAllowed, message: fmt.Sprintf("spec.source.image.pullPolicy is %s, which the class does not allow", policy)}, nil
 	}
 	switch {
 	case mode == v1alpha1.UnpackModeDirect && !w.AllowDirect:
-		return mode, &verdict{reason: ReasonModeNotAllowed, message: "this server does not allow mode Direct, which the class asks for"}, nil
+		return mode, &verdict{reason: v1alpha1.ReasonModeNotAllowed, message: "this server does not allow mode Direct, which the class asks for"}, nil
 	case mode != v1alpha1.UnpackModeDirect && w.Kube == nil:
-		return mode, &verdict{reason: ReasonModeNotAllowed, message: fmt.Sprintf("mode %s, which the class asks for, needs a cluster, and this server has none", mode)}, nil
+		return mode, &verdict{reason: v1alpha1.ReasonModeNotAllowed, message: fmt.Sprintf("mode %s, which the class asks for, needs a cluster, and this server has none", mode)}, nil
 	case mode == v1alpha1.UnpackModeImageCopy:
 		if err := pod.CopyPath(w.bundle.Spec.Source.Image.Path); err != nil {
-			return mode, &verdict{reason: ReasonPathNotSupported, message: "mode ImageCopy: " + err.Error()}, nil
+			return mode, &verdict{reason: v1alpha1.ReasonPathNotSupported, message: "mode ImageCopy: " + err.Error()}, nil
 		}
 	}
 	return mode, nil, nil

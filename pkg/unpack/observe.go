@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 
-	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned/scheme"
 )
@@ -80,7 +79,7 @@ func (t *term) ended(old *v1alpha1.UnpackStatus, b *v1alpha1.Bundle) bool {
 func (t *term) refreshEvent(before, b *v1alpha1.Bundle) {
 	was, is := before.Status.Content, b.Status.Content
 	if was != nil && is != nil && was.Digest != is.Digest && was.Generation == is.Generation {
-		t.event(b, corev1.EventTypeNormal, conditions.ReasonRefreshed, fmt.Sprintf("content %s, %d bytes, %d files", is.Digest, is.Size, is.Files))
+		t.event(b, corev1.EventTypeNormal, v1alpha1.ReasonRefreshed, fmt.Sprintf("content %s, %d bytes, %d files", is.Digest, is.Size, is.Files))
 	}
 	old := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionRefreshed)
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionRefreshed)

@@ -109,15 +109,15 @@ func (w *work) sayQueued(ctx context.Context, message string) error {
 	u := w.bundle.Status.Unpack
 	switch {
 	case open(u):
-		return w.say(ctx, conditions.ReasonQueued, message)
+		return w.say(ctx, v1alpha1.ReasonQueued, message)
 	case w.unpacked(), u != nil && u.Generation == w.bundle.Generation && u.Failures > w.backoffLimit():
 		return nil // what is said stays
 	case u != nil && u.Generation == w.bundle.Generation && u.Failures > 0 && u.Message != "":
 		message += "; the last attempt failed: " + u.Message
 	}
 	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
-		conditions.SetProgress(&s.Conditions, w.bundle.Generation, metav1.ConditionUnknown, conditions.ReasonQueued, message)
-		conditions.SetStalled(&s.Conditions, w.bundle.Generation, false, conditions.ReasonProgressing, "")
+		conditions.SetProgress(&s.Conditions, w.bundle.Generation, metav1.ConditionUnknown, v1alpha1.ReasonQueued, message)
+		conditions.SetStalled(&s.Conditions, w.bundle.Generation, false, v1alpha1.ReasonProgressing, "")
 	})
 }
 

@@ -21,7 +21,7 @@ import (
 // another: so the architecture chooses the nodes. Which variant of it a node takes is the node's.
 func (w *work) platform(mode v1alpha1.UnpackMode) (platform.Platform, *verdict) {
 	refuse := func(format string, args ...any) (platform.Platform, *verdict) {
-		return platform.Platform{}, &verdict{reason: ReasonPlatformNotAllowed, message: fmt.Sprintf(format, args...)}
+		return platform.Platform{}, &verdict{reason: v1alpha1.ReasonPlatformNotAllowed, message: fmt.Sprintf(format, args...)}
 	}
 	ofClass, err := w.platformOfClass(mode)
 	if err != nil {
@@ -77,7 +77,7 @@ func (w *work) platformOfContent() platform.Platform {
 
 // withPlatform adds to the scheduler's words about selectors which architecture the pod asks for.
 func withPlatform(o pod.Outcome, u *v1alpha1.UnpackStatus) string {
-	if o.Reason != pod.ReasonUnschedulable || u.Platform == "" || !strings.Contains(o.Message, "node affinity/selector") {
+	if o.Reason != v1alpha1.ReasonUnschedulable || u.Platform == "" || !strings.Contains(o.Message, "node affinity/selector") {
 		return o.Message
 	}
 	return pod.Words(o.Message, "the image is to be that for "+u.Platform+", so it has to be a node of that architecture")

@@ -11,10 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/platform"
-	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
 // onNodes makes a class whose pods run on nodes of one architecture.
@@ -66,7 +64,7 @@ func TestPlatformOfPods(t *testing.T) {
 				w.config.Platform = platform.Platform{OS: "linux", Architecture: "s390x"}
 				w.start()
 				if test.refused != "" {
-					w.expect(metav1.ConditionFalse, ReasonPlatformNotAllowed, test.refused)
+					w.expect(metav1.ConditionFalse, v1alpha1.ReasonPlatformNotAllowed, test.refused)
 					if !w.stalled() || len(w.pods()) > 0 {
 						t.Errorf("stalled: %v, %d pods", w.stalled(), len(w.pods()))
 					}
@@ -88,7 +86,7 @@ func TestUnschedulableNamesThePlatform(t *testing.T) {
 			w.podSays(corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: message}}})
 		}
 		says("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.")
-		w.expect(metav1.ConditionUnknown, pod.ReasonUnschedulable, "node affinity/selector", "linux/arm64")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonUnschedulable, "node affinity/selector", "linux/arm64")
 		says("0/1 nodes are available: 1 Insufficient memory.")
 		if got := w.bundle().Status.Unpack.Message; strings.Contains(got, "arm64") {
 			t.Errorf("%q names the platform, which is not at fault", got)
@@ -110,7 +108,7 @@ func TestPlatformInModeDirect(t *testing.T) {
 				w.config.Platform = platform.Platform{OS: "linux", Architecture: "s390x"}
 				w.start()
 				w.pass(time.Second)
-				w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+				w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				if p.platform.String() != test.want || w.bundle().Status.Unpack.Platform != test.want {

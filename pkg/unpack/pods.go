@@ -43,7 +43,7 @@ func (w *work) proceedPod(ctx context.Context) (time.Duration, error) {
 		if v := w.notes.disruption(u.Nonce); v != nil {
 			return w.fail(ctx, *v)
 		}
-		return w.fail(ctx, verdict{reason: pod.ReasonPodDeleted, message: "the pod was deleted before it was done"})
+		return w.fail(ctx, verdict{reason: v1alpha1.ReasonPodDeleted, message: "the pod was deleted before it was done"})
 	}
 	return w.judge(ctx, p)
 }
@@ -68,14 +68,14 @@ func (w *work) currentPod(ctx context.Context, u *v1alpha1.UnpackStatus) (*corev
 func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 	endpoint := w.Server()
 	if endpoint.URL == "" {
-		return w.putOff(ctx, ReasonServerNotReady, errors.New("the address of this server's Service is not known yet"))
+		return w.putOff(ctx, v1alpha1.ReasonServerNotReady, errors.New("the address of this server's Service is not known yet"))
 	}
 	secrets, err := w.accountSecrets(ctx)
 	if apierrors.IsNotFound(err) {
 		return w.fail(ctx, accountMissing(err))
 	}
 	if err != nil {
-		return w.putOff(ctx, ReasonPodCreationFailed, err)
+		return w.putOff(ctx, v1alpha1.ReasonPodCreationFailed, err)
 	}
 	span := w.traces.beginPod(ctx, w.bundle)
 	p, err := w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, pod.Build(pod.Params{
@@ -97,11 +97,11 @@ func (w *work) createPod(ctx context.Context) (time.Duration, error) {
 		if v := refused(err, w.bundle.Status.Unpack.Mode); v != nil {
 			return w.fail(ctx, *v)
 		}
-		return w.putOff(ctx, ReasonPodCreationFailed, err)
+		return w.putOff(ctx, v1alpha1.ReasonPodCreationFailed, err)
 	}
 	failpoint.Hit("unpack/after-pod-create")
 	if w.bundle.Status.Unpack.Mode == v1alpha1.UnpackModeImageVolume && !pod.HasImage(p) {
-		return w.fail(ctx, verdict{reason: pod.ReasonImageVolumeUnsupported, message: "the cluster does not know image volumes and dropped that of the pod"})
+		return w.fail(ctx, verdict{reason: v1alpha1.ReasonImageVolumeUnsupported, message: "the cluster does not know image volumes and dropped that of the pod"})
 	}
 	return w.recordPod(ctx, p)
 }
@@ -135,7 +135,7 @@ func (w *work) adopt(ctx context.Context) (time.Duration, error) {
 	made, err := pod.Made(w.Key, p)
 	if err != nil || made != pod.AttemptOf(w.bundle) {
 		return w.fail(ctx, verdict{
-			reason:  ReasonPodNameTaken,
+			reason:  v1alpha1.ReasonPodNameTaken,
 			message: fmt.Sprintf("pod %s exists and was not made for this attempt", name),
 			atOnce:  true,
 		})
@@ -168,7 +168,7 @@ func (w *work) judge(ctx context.Context, p *corev1.Pod) (time.Duration, error) 
 	case o.State == pod.Succeeded:
 		// The server's commit comes before the exit, and ends the attempt. If only the
 		// cache does not know yet, this write fails for a conflict.
-		return w.fail(ctx, verdict{reason: ReasonContentNotCommitted, message: "the unpack program ended well and no content has come from it"})
+		return w.fail(ctx, verdict{reason: v1alpha1.ReasonContentNotCommitted, message: "the unpack program ended well and no content has come from it"})
 	case o.State == pod.Failed:
 		return w.fail(ctx, verdict{reason: o.Reason, message: o.Message})
 	case o.Failing:
@@ -192,9 +192,9 @@ func (w *work) failing(ctx context.Context, p *corev1.Pod, o pod.Outcome) (time.
 
 // withHint adds to why a pull failed that a pull secret is missing, if it is.
 func (w *work) withHint(ctx context.Context, p *corev1.Pod, v verdict) verdict {
-	if v.reason == pod.ReasonImagePullUnauthorized || v.reason == pod.ReasonImagePullFailed {
+	if v.reason == v1alpha1.ReasonImagePullUnauthorized || v.reason == v1alpha1.ReasonImagePullFailed {
 		if hint := w.warning(ctx, p, "FailedToRetrieveImagePullSecret"); hint != "" {
-			return verdict{reason: pod.ReasonPullSecretMissing, message: v.message + "; " + hint}
+			return verdict{reason: v1alpha1.ReasonPullSecretMissing, message: v.message + "; " + hint}
 		}
 	}
 	return v

@@ -29,14 +29,14 @@ func TestFailingPullGetsSomeGrace(t *testing.T) {
 	inWorld(t, started(testClass(), testBundle()), func(w *world) {
 		w.start()
 		w.podSays(waiting("ErrImagePull", "a: not found"))
-		w.expect(metav1.ConditionUnknown, pod.ReasonImageNotFound, "waits", "a: not found")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonImageNotFound, "waits", "a: not found")
 		w.pass(19 * time.Second)
 		w.podSays(waiting("ImagePullBackOff", `Back-off pulling image "a": ErrImagePull: a: not found`))
 		if !open(w.bundle().Status.Unpack) {
 			t.Fatal("given up too early")
 		}
 		w.pass(2 * time.Second)
-		w.expect(metav1.ConditionUnknown, pod.ReasonImageNotFound, "attempt 1 failed")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonImageNotFound, "attempt 1 failed")
 	})
 }
 
@@ -55,7 +55,7 @@ func TestMissingPullSecretIsNamed(t *testing.T) {
 		}
 		w.podSays(waiting("ErrImagePull", "401 Unauthorized"))
 		w.pass(21 * time.Second)
-		w.expect(metav1.ConditionUnknown, pod.ReasonPullSecretMissing, "401 Unauthorized", "(regcred)")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonPullSecretMissing, "401 Unauthorized", "(regcred)")
 	})
 }
 
@@ -70,7 +70,7 @@ func TestQuietPodIsAskedForItsEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.pass(16 * time.Second)
-		w.expect(metav1.ConditionUnknown, pod.ReasonContainerFailed, "FailedCreatePodSandBox: no CNI")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonContainerFailed, "FailedCreatePodSandBox: no CNI")
 	})
 }
 
@@ -86,7 +86,7 @@ func TestWordsOfTheSchedulerAreNotTheNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.pass(16 * time.Second)
-		w.expect(metav1.ConditionUnknown, conditions.ReasonUnpacking, "attempt 1 is running")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonUnpacking, "attempt 1 is running")
 	})
 }
 
@@ -102,7 +102,7 @@ func TestSandboxWithoutMemoryFailsTheAttempt(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.pass(16 * time.Second)
-		w.expect(metav1.ConditionUnknown, pod.ReasonOutOfMemory, "attempt 1 failed", "unpack.podTemplate.resources")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonOutOfMemory, "attempt 1 failed", "unpack.podTemplate.resources")
 	})
 }
 
@@ -136,15 +136,15 @@ func TestRefusedPods(t *testing.T) {
 		err    error
 		reason string
 	}{
-		"quota":           {apierrors.NewForbidden(pods, "p", errors.New("exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1")), ReasonQuotaExceeded},
-		"service account": {apierrors.NewForbidden(pods, "p", errors.New(`error looking up service account team-a/x: serviceaccount "x" not found`)), ReasonServiceAccountMissing},
-		"pod security":    {apierrors.NewForbidden(pods, "p", errors.New(`violates PodSecurity "restricted:latest"`)), ReasonPodSecurityViolated},
-		"policy":          {policyError("failed expression: object.spec.volumes.all(v, !has(v.image))"), ReasonPodRefused},
+		"quota":           {apierrors.NewForbidden(pods, "p", errors.New("exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1")), v1alpha1.ReasonQuotaExceeded},
+		"service account": {apierrors.NewForbidden(pods, "p", errors.New(`error looking up service account team-a/x: serviceaccount "x" not found`)), v1alpha1.ReasonServiceAccountMissing},
+		"pod security":    {apierrors.NewForbidden(pods, "p", errors.New(`violates PodSecurity "restricted:latest"`)), v1alpha1.ReasonPodSecurityViolated},
+		"policy":          {policyError("failed expression: object.spec.volumes.all(v, !has(v.image))"), v1alpha1.ReasonPodRefused},
 		"image volumes off": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", field.ErrorList{
 			field.Required(field.NewPath("spec", "volumes").Index(1), "must specify a volume type"),
-		}), pod.ReasonImageVolumeUnsupported},
-		"invalid":    {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), ReasonPodRefused},
-		"no volumes": {apierrors.NewBadRequest("spec.volumes"), ReasonPodRefused},
+		}), v1alpha1.ReasonImageVolumeUnsupported},
+		"invalid":    {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), v1alpha1.ReasonPodRefused},
+		"no volumes": {apierrors.NewBadRequest("spec.volumes"), v1alpha1.ReasonPodRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, started(testClass(), testBundle()), func(w *world) {
@@ -180,7 +180,7 @@ func TestClusterThatDropsTheImage(t *testing.T) {
 			}
 		}
 		w.start()
-		w.expect(metav1.ConditionUnknown, pod.ReasonImageVolumeUnsupported, "attempt 1 failed", "dropped")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonImageVolumeUnsupported, "attempt 1 failed", "dropped")
 		if len(w.pods()) != 0 {
 			t.Error("the pod is left")
 		}
@@ -236,7 +236,7 @@ func TestUnavailableClusterBurnsNoAttempt(t *testing.T) {
 	inWorld(t, started(testClass(), testBundle()), func(w *world) {
 		w.setRefusal(apierrors.NewInternalError(errors.New("failed calling webhook")))
 		w.start()
-		w.expect(metav1.ConditionUnknown, ReasonPodCreationFailed, "failed calling webhook")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonPodCreationFailed, "failed calling webhook")
 		nonce := w.bundle().Status.Unpack.Nonce
 		w.pass(time.Minute)
 		w.setRefusal(nil)
@@ -287,7 +287,7 @@ func TestCrashes(t *testing.T) {
 			Generation: 1, Attempt: 1, Nonce: "abcdefghijklmnop", Mode: v1alpha1.UnpackModeImageVolume,
 			PodName: "app-abcdefghijklmnop", ClassUID: "class-uid", StartTime: &metav1.Time{Time: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		}
-		conditions.SetProgress(&b.Status.Conditions, 1, metav1.ConditionUnknown, conditions.ReasonUnpacking, "attempt 1 is running")
+		conditions.SetProgress(&b.Status.Conditions, 1, metav1.ConditionUnknown, v1alpha1.ReasonUnpacking, "attempt 1 is running")
 	}
 	written := changedBundle(attempt)
 	made := pod.Build(pod.Params{Bundle: written, Class: testClass(), Key: testKey, Reference: testImage, Image: "i"})
@@ -370,7 +370,7 @@ func TestDeletedPodFailsTheAttempt(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.pass(0)
-		w.expect(metav1.ConditionUnknown, pod.ReasonPodDeleted, "attempt 1 failed")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonPodDeleted, "attempt 1 failed")
 	})
 }
 
@@ -392,6 +392,6 @@ func TestEvictedPodThatIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.pass(0)
-		w.expect(metav1.ConditionUnknown, pod.ReasonEvicted, "attempt 1 failed", "evicting")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonEvicted, "attempt 1 failed", "evicting")
 	})
 }

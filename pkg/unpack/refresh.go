@@ -33,9 +33,9 @@ func (w *work) settle(ctx context.Context) (time.Duration, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case h != nil && h.reason == conditions.ReasonWaitingForUpload:
+	case h != nil && h.reason == v1alpha1.ReasonWaitingForUpload:
 		return 0, w.save(ctx, w.handleRefresh) // there is nothing to look up
-	case h != nil && (h.reason == "" || h.reason == conditions.ReasonWaitingForProvisioner):
+	case h != nil && (h.reason == "" || h.reason == v1alpha1.ReasonWaitingForProvisioner):
 		return 0, nil
 	case h != nil:
 		return 0, w.rest(ctx, *h)

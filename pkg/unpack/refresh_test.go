@@ -51,8 +51,8 @@ func taggedBundle(changes ...func(*v1alpha1.Bundle)) *v1alpha1.Bundle {
 			Generation: 1, Attempt: 1, Nonce: "abcdefghijklmnop", Mode: v1alpha1.UnpackModeImageVolume, ClassUID: "class-uid",
 			StartTime: &at, EndTime: &at, ResolvedReference: testImage,
 		}
-		conditions.SetProgress(&b.Status.Conditions, 1, metav1.ConditionTrue, conditions.ReasonUnpacked, "")
-		conditions.SetContentAvailable(&b.Status.Conditions, 1, true, conditions.ReasonAvailable, "")
+		conditions.SetProgress(&b.Status.Conditions, 1, metav1.ConditionTrue, v1alpha1.ReasonUnpacked, "")
+		conditions.SetContentAvailable(&b.Status.Conditions, 1, true, v1alpha1.ReasonAvailable, "")
 		b.Status.Phase = conditions.Phase(b.Status.Conditions)
 	})
 	for _, change := range changes {
@@ -148,7 +148,7 @@ func TestRefreshOfWhatHasNotChanged(t *testing.T) {
 		if b.Status.LastHandledRefresh != "1" || b.Status.Refresh.LastTime == nil || b.Status.Refresh.Failures != 0 {
 			t.Errorf("status %+v", b.Status)
 		}
-		w.refreshed(metav1.ConditionTrue, conditions.ReasonRefreshed)
+		w.refreshed(metav1.ConditionTrue, v1alpha1.ReasonRefreshed)
 		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionRefreshed)
 		before.Status.LastHandledRefresh, before.Status.Refresh = b.Status.LastHandledRefresh, b.Status.Refresh
 		if !equality.Semantic.DeepEqual(before.Status, b.Status) {
@@ -205,9 +205,9 @@ func TestFailedRefreshLeavesWhatIsServed(t *testing.T) {
 		reason        string
 		final         bool
 	}{
-		"the tag is gone":      {look: lookWaits("ErrImagePull", "v1: not found"), reason: pod.ReasonImageNotFound},
-		"nobody says a digest": {look: found(testDigest), reason: pod.ReasonDigestUnknown},
-		"no room on the nodes": {look: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}, reason: pod.ReasonEvicted},
+		"the tag is gone":      {look: lookWaits("ErrImagePull", "v1: not found"), reason: v1alpha1.ReasonImageNotFound},
+		"nobody says a digest": {look: found(testDigest), reason: v1alpha1.ReasonDigestUnknown},
+		"no room on the nodes": {look: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}, reason: v1alpha1.ReasonEvicted},
 		"the upload fails":     {look: found(otherImage), attempt: exited(1, `{"reason":"UploadFailed","message":"m"}`), reason: contract.ReasonUploadFailed},
 		"it is refused":        {look: found(otherImage), attempt: exited(1, `{"reason":"ContentRefused","message":"m"}`), reason: contract.ReasonContentRefused, final: true},
 	} {
@@ -248,7 +248,7 @@ func TestFailedRefreshLeavesWhatIsServed(t *testing.T) {
 				}
 				w.ask("2")
 				w.podSays(found(testImage))
-				w.refreshed(metav1.ConditionTrue, conditions.ReasonRefreshed)
+				w.refreshed(metav1.ConditionTrue, v1alpha1.ReasonRefreshed)
 				if r := w.bundle().Status.Refresh; r.Failures != 0 || r.NextTime != nil || r.Refused != "" {
 					t.Errorf("refresh %+v", r)
 				}
@@ -283,7 +283,7 @@ func TestRefusedImageIsNotTriedAgain(t *testing.T) {
 			if i == 1 {
 				// A look that comes to nothing does not make it forgotten.
 				w.podSays(corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"})
-				w.refreshed(metav1.ConditionFalse, pod.ReasonEvicted)
+				w.refreshed(metav1.ConditionFalse, v1alpha1.ReasonEvicted)
 				untilLook()
 			}
 			w.podSays(found(otherImage))
@@ -473,7 +473,7 @@ func TestRefreshAsksTheClusterOnceItAnswers(t *testing.T) {
 				break
 			}
 		}
-		w.refreshed(metav1.ConditionFalse, ReasonQuotaExceeded)
+		w.refreshed(metav1.ConditionFalse, v1alpha1.ReasonQuotaExceeded)
 		w.setRefusal(nil)
 		w.pass(10 * time.Second)
 		w.lookingPod()
@@ -498,7 +498,7 @@ func TestSquattedLookIsNotBelieved(t *testing.T) {
 		}
 		w.start()
 		w.ask("1")
-		w.refreshed(metav1.ConditionFalse, ReasonPodNameTaken)
+		w.refreshed(metav1.ConditionFalse, v1alpha1.ReasonPodNameTaken)
 		if w.bundle().Status.Unpack.Attempt != 1 {
 			t.Error("somebody else's word was taken")
 		}
@@ -511,7 +511,7 @@ func TestLookWithoutItsServiceAccount(t *testing.T) {
 	inWorld(t, started(testClass(), taggedBundle(withSecret)), func(w *world) {
 		w.start()
 		w.ask("1")
-		w.refreshed(metav1.ConditionFalse, ReasonServiceAccountMissing, "no such service account")
+		w.refreshed(metav1.ConditionFalse, v1alpha1.ReasonServiceAccountMissing, "no such service account")
 		w.served()
 	})
 }
@@ -524,10 +524,10 @@ func TestPanicOverALook(t *testing.T) {
 		w.start()
 		p.set(func() { p.panics = true })
 		w.ask("1")
-		w.refreshed(metav1.ConditionFalse, ReasonInternalError, "its log says more")
+		w.refreshed(metav1.ConditionFalse, v1alpha1.ReasonInternalError, "its log says more")
 		p.set(func() { p.panics = false })
 		w.ask("2")
-		w.refreshed(metav1.ConditionTrue, conditions.ReasonRefreshed)
+		w.refreshed(metav1.ConditionTrue, v1alpha1.ReasonRefreshed)
 	})
 }
 
@@ -574,7 +574,7 @@ func TestHangingLooksOfOthers(t *testing.T) {
 		w.ask("1")
 		w.lookingPod()
 		w.podSays(found(testImage))
-		w.refreshed(metav1.ConditionTrue, conditions.ReasonRefreshed)
+		w.refreshed(metav1.ConditionTrue, v1alpha1.ReasonRefreshed)
 	})
 }
 
@@ -647,10 +647,10 @@ func TestDirectRefresh(t *testing.T) {
 		if p.packs != 0 || w.writes() != 1 {
 			t.Errorf("%d pulls, %d writes", p.packs, w.writes())
 		}
-		w.refreshed(metav1.ConditionTrue, conditions.ReasonRefreshed)
+		w.refreshed(metav1.ConditionTrue, v1alpha1.ReasonRefreshed)
 		p.set(func() { p.resolve = image.ErrUnreachable })
 		w.ask("1")
-		w.refreshed(metav1.ConditionFalse, pod.ReasonRegistryUnreachable)
+		w.refreshed(metav1.ConditionFalse, v1alpha1.ReasonRegistryUnreachable)
 		p.set(func() { p.resolve, p.resolved = nil, otherImage })
 		w.pass(10 * time.Second)
 		if u := w.bundle().Status.Unpack; p.packs != 1 || u.Attempt != 2 || u.ResolvedReference != otherImage || open(u) {

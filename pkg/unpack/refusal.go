@@ -27,7 +27,7 @@ func refused(err error, mode v1alpha1.UnpackMode) *verdict {
 
 // accountMissing is what it means that the service account of a pod does not exist.
 func accountMissing(err error) verdict {
-	return verdict{reason: ReasonServiceAccountMissing, message: pod.Words("the cluster has no such service account", err.Error())}
+	return verdict{reason: v1alpha1.ReasonServiceAccountMissing, message: pod.Words("the cluster has no such service account", err.Error())}
 }
 
 // refusal finds out why the cluster does not let a pod be created. It returns false
@@ -39,25 +39,25 @@ func refusal(err error, mode v1alpha1.UnpackMode) (reason string, ok bool) {
 	message := err.Error()
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return ReasonNamespaceTerminating, true
+		return v1alpha1.ReasonNamespaceTerminating, true
 	case apierrors.IsForbidden(err):
 		switch {
 		case strings.Contains(message, "exceeded quota"), strings.Contains(message, "failed quota"):
-			return ReasonQuotaExceeded, true
+			return v1alpha1.ReasonQuotaExceeded, true
 		case strings.Contains(message, "error looking up service account"), strings.Contains(message, "serviceaccount") && strings.Contains(message, "not found"):
-			return ReasonServiceAccountMissing, true
+			return v1alpha1.ReasonServiceAccountMissing, true
 		case strings.Contains(message, "violates PodSecurity"):
-			return ReasonPodSecurityViolated, true
+			return v1alpha1.ReasonPodSecurityViolated, true
 		}
-		return ReasonPodRefused, true
+		return v1alpha1.ReasonPodRefused, true
 	case apierrors.IsInvalid(err):
 		// A cluster that has switched image volumes off drops the field, and finds a volume of nothing.
 		if mode == v1alpha1.UnpackModeImageVolume && aboutVolumes(err) {
-			return pod.ReasonImageVolumeUnsupported, true
+			return v1alpha1.ReasonImageVolumeUnsupported, true
 		}
-		return ReasonPodRefused, true
+		return v1alpha1.ReasonPodRefused, true
 	case apierrors.IsBadRequest(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err), apierrors.IsRequestEntityTooLargeError(err):
-		return ReasonPodRefused, true
+		return v1alpha1.ReasonPodRefused, true
 	}
 	return "", false
 }

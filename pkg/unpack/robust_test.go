@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 
-	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/unpack/contract"
 	"rukpak.io/apiserver/pkg/unpack/pod"
@@ -91,7 +90,7 @@ func TestClockWasAhead(t *testing.T) {
 		failed := changedBundle(func(b *v1alpha1.Bundle) {
 			b.Status.Unpack = &v1alpha1.UnpackStatus{
 				Generation: 1, Attempt: 1, Failures: 1, Nonce: pod.NewNonce(), Mode: v1alpha1.UnpackModeImageVolume, ClassUID: "class-uid",
-				Reason: pod.ReasonImageNotFound, StartTime: bubbleTime(ahead), EndTime: bubbleTime(ahead), NextAttemptTime: bubbleTime(ahead + 5*time.Second),
+				Reason: v1alpha1.ReasonImageNotFound, StartTime: bubbleTime(ahead), EndTime: bubbleTime(ahead), NextAttemptTime: bubbleTime(ahead + 5*time.Second),
 			}
 		})
 		t.Run("an attempt has failed, "+name, func(t *testing.T) {
@@ -116,7 +115,7 @@ func TestClockWasAhead(t *testing.T) {
 				w.start()
 				w.onlyPod()
 				w.pass(pod.Timeout(testClass()) + time.Second)
-				w.expect(metav1.ConditionUnknown, pod.ReasonDeadlineExceeded)
+				w.expect(metav1.ConditionUnknown, v1alpha1.ReasonDeadlineExceeded)
 			})
 		})
 		for what, change := range map[string]func(b *v1alpha1.Bundle){
@@ -163,7 +162,7 @@ func TestClockWasBehind(t *testing.T) {
 	})
 	inWorld(t, started(testClass(), running), func(w *world) {
 		w.start()
-		w.expect(metav1.ConditionUnknown, pod.ReasonDeadlineExceeded, "attempt 1 failed")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonDeadlineExceeded, "attempt 1 failed")
 		w.pass(6 * time.Second)
 		p := w.onlyPod()
 		w.pass(pod.Timeout(testClass()) - 10*time.Second)
@@ -245,7 +244,7 @@ func TestAPIsAreAway(t *testing.T) {
 			then   func(w *world)
 		}{
 			"content comes": {(*world).commit, func(w *world) {
-				w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+				w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 				if len(w.pods()) != 0 {
 					w.t.Error("the pod is left")
 				}
@@ -348,7 +347,7 @@ func TestNamespaceTerminates(t *testing.T) {
 				w.start()
 				w.pass(time.Hour)
 				for _, b := range w.all("team-a") {
-					if u := b.Status.Unpack; u == nil || u.Reason != ReasonNamespaceTerminating || u.Failures != 1 || open(u) {
+					if u := b.Status.Unpack; u == nil || u.Reason != v1alpha1.ReasonNamespaceTerminating || u.Failures != 1 || open(u) {
 						t.Errorf("bundle %s: %s", b.Name, describe(b))
 					}
 				}

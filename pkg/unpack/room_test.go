@@ -32,7 +32,7 @@ func TestRefusedForWantOfRoomWaits(t *testing.T) {
 		w.start()
 		w.onlyPod()
 		w.setFull(true)
-		w.expect(metav1.ConditionUnknown, conditions.ReasonStorageFull, "room")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonStorageFull, "room")
 		b := w.bundle()
 		if u := b.Status.Unpack; open(u) || u.Failures != 0 || u.NextAttemptTime != nil || len(w.pods()) != 0 {
 			t.Errorf("attempt %+v, %d pods", u, len(w.pods()))
@@ -49,7 +49,7 @@ func TestRefusedForWantOfRoomWaits(t *testing.T) {
 		w.onlyPod()
 		w.commit()
 		w.pass(0)
-		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 	})
 }
 
@@ -65,7 +65,7 @@ func TestNewWorkWaitsForRoom(t *testing.T) {
 			return nil
 		}
 		w.start()
-		w.expect(metav1.ConditionUnknown, conditions.ReasonStorageFull)
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonStorageFull)
 		if !storageFull(w.bundle()) || len(w.pods()) != 0 {
 			t.Errorf("StorageFull is %v, %d pods", storageFull(w.bundle()), len(w.pods()))
 		}
@@ -81,7 +81,7 @@ func TestNewWorkWaitsForRoom(t *testing.T) {
 		// Lost content comes back when there is room, and who asks to try is heard then.
 		w.edit(func(b *v1alpha1.Bundle) {
 			b.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"}
-			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, conditions.ReasonContentLost, "lost")
+			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, v1alpha1.ReasonContentLost, "lost")
 		})
 		if b := w.bundle(); b.Status.LastHandledRetry != "" || len(w.pods()) != 0 {
 			t.Errorf("lastHandledRetry %q, %d pods", b.Status.LastHandledRetry, len(w.pods()))

@@ -177,7 +177,7 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 		return w.apart(ctx, pod.BlamesOthers(p, w.reference()))
 	case o.State == pod.Waiting && o.Reason == "":
 		return w.quietShared(ctx, p)
-	case o.Reason == pod.ReasonImagePullThrottled && w.now.Sub(u.StartTime.Time) < quietAfter:
+	case o.Reason == v1alpha1.ReasonImagePullThrottled && w.now.Sub(u.StartTime.Time) < quietAfter:
 		return quietAfter, nil // it is over soon, and all of the pod would have to say so
 	default:
 		return 0, w.say(ctx, o.Reason, withPlatform(o, u))
@@ -191,7 +191,7 @@ func (w *work) quietShared(ctx context.Context, p *corev1.Pod) (time.Duration, e
 	if hint == "" {
 		return again, nil
 	}
-	if o := pod.JudgeEvent(hint); o.Reason == pod.ReasonImagePullThrottled {
+	if o := pod.JudgeEvent(hint); o.Reason == v1alpha1.ReasonImagePullThrottled {
 		return again, w.say(ctx, o.Reason, o.Message)
 	}
 	return w.apart(ctx, pod.Blames(p, hint, w.reference()))

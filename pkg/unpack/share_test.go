@@ -75,8 +75,8 @@ func (w *world) all(namespace string) []*v1alpha1.Bundle {
 func (w *world) committed(b *v1alpha1.Bundle) {
 	w.t.Helper()
 	b.Status.Content = &v1alpha1.ContentStatus{Digest: testDigest, Size: 1, Generation: b.Generation}
-	conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionTrue, conditions.ReasonUnpacked, "")
-	conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, true, conditions.ReasonAvailable, "")
+	conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionTrue, v1alpha1.ReasonUnpacked, "")
+	conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, true, v1alpha1.ReasonAvailable, "")
 	b.Status.Unpack.EndTime = &metav1.Time{Time: time.Now()}
 	if err := w.store(b); err != nil {
 		w.t.Fatal(err)
@@ -398,7 +398,7 @@ func TestWaitingBundlesSaySo(t *testing.T) {
 		queued := 0
 		for _, b := range append(w.all("team-a"), w.all("team-b")...) {
 			c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionUnpacked)
-			if c.Reason != conditions.ReasonQueued {
+			if c.Reason != v1alpha1.ReasonQueued {
 				continue
 			}
 			queued++

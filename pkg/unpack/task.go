@@ -68,7 +68,7 @@ func (w *work) unrestored(s *v1alpha1.BundleStatus, v verdict) verdict {
 	if !w.lost() || !w.hasContent() {
 		return v
 	}
-	conditions.SetContentAvailable(&s.Conditions, w.bundle.Generation, false, conditions.ReasonContentLost,
+	conditions.SetContentAvailable(&s.Conditions, w.bundle.Generation, false, v1alpha1.ReasonContentLost,
 		fmt.Sprintf("the stored bytes of %s are gone, and have not come back: %s", s.Content.Digest, v.message))
 	if from := s.Unpack.ResolvedReference; from != "" && !s.Unpack.Refresh {
 		v.message += "; what was lost comes back from " + from + " alone"

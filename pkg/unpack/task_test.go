@@ -17,7 +17,7 @@ import (
 
 // lose says of the content that its bytes are gone, as the server does.
 func lose(b *v1alpha1.Bundle) {
-	conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, false, conditions.ReasonContentLost, "lost")
+	conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, false, v1alpha1.ReasonContentLost, "lost")
 }
 
 // TestLostContentComesBackAsItWas has a tag move before the content is lost: what is taken then is what was pinned,
@@ -72,10 +72,10 @@ func TestLossIsSaidWithItsReason(t *testing.T) {
 			w.podSays(waiting("ErrImagePull", "app@x: not found"))
 			w.pass(41 * time.Second)
 		}
-		w.expect(metav1.ConditionFalse, pod.ReasonImageNotFound, testImage+" alone", v1alpha1.AnnotationRefresh)
+		w.expect(metav1.ConditionFalse, v1alpha1.ReasonImageNotFound, testImage+" alone", v1alpha1.AnnotationRefresh)
 		b := w.bundle()
 		c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable)
-		if c.Status != metav1.ConditionFalse || c.Reason != conditions.ReasonContentLost || b.Status.Phase != v1alpha1.BundleFailing {
+		if c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonContentLost || b.Status.Phase != v1alpha1.BundleFailing {
 			t.Errorf("phase %s, ContentAvailable %+v", b.Status.Phase, c)
 		}
 		w.ask("1")
@@ -125,11 +125,11 @@ func TestClassMadeAnewForAnotherProvisioner(t *testing.T) {
 		pod         bool
 	}{
 		"the same":                  {change: func(*v1alpha1.Bundle) {}, provisioner: v1alpha1.ProvisionerPlain},
-		"another of the server's":   {change: func(*v1alpha1.Bundle) {}, provisioner: v1alpha1.ProvisionerRaw, reason: conditions.ReasonUnpacking, pod: true},
-		"somebody else's":           {change: func(*v1alpha1.Bundle) {}, provisioner: "example.com/own", reason: conditions.ReasonWaitingForProvisioner},
-		"another, of an upload":     {change: upload, provisioner: v1alpha1.ProvisionerRaw, reason: conditions.ReasonWaitingForUpload},
-		"another, while suspended":  {change: func(b *v1alpha1.Bundle) { b.Spec.Suspend = true }, provisioner: v1alpha1.ProvisionerRaw, reason: conditions.ReasonSuspended},
-		"one after somebody else's": {change: func(b *v1alpha1.Bundle) { b.Status.Provisioner = "example.com/own" }, provisioner: v1alpha1.ProvisionerPlain, reason: conditions.ReasonUnpacking, pod: true},
+		"another of the server's":   {change: func(*v1alpha1.Bundle) {}, provisioner: v1alpha1.ProvisionerRaw, reason: v1alpha1.ReasonUnpacking, pod: true},
+		"somebody else's":           {change: func(*v1alpha1.Bundle) {}, provisioner: "example.com/own", reason: v1alpha1.ReasonWaitingForProvisioner},
+		"another, of an upload":     {change: upload, provisioner: v1alpha1.ProvisionerRaw, reason: v1alpha1.ReasonWaitingForUpload},
+		"another, while suspended":  {change: func(b *v1alpha1.Bundle) { b.Spec.Suspend = true }, provisioner: v1alpha1.ProvisionerRaw, reason: v1alpha1.ReasonSuspended},
+		"one after somebody else's": {change: func(b *v1alpha1.Bundle) { b.Status.Provisioner = "example.com/own" }, provisioner: v1alpha1.ProvisionerPlain, reason: v1alpha1.ReasonUnpacking, pod: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			class := changedClass(func(c *v1alpha1.ProvisionerClass) { c.UID, c.Provisioner = "anew", test.provisioner })

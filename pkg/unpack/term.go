@@ -335,11 +335,11 @@ func (t *term) confess(ctx context.Context, name cache.ObjectName) {
 		return // what is served is served
 	}
 	const message = "the server failed over this bundle; its log says more"
-	if !conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionUnknown, ReasonInternalError, message) {
+	if !conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionUnknown, v1alpha1.ReasonInternalError, message) {
 		return
 	}
 	if u := b.Status.Unpack; open(u) {
-		u.Reason, u.Message = ReasonInternalError, message // which the attempt takes back when it gets on
+		u.Reason, u.Message = v1alpha1.ReasonInternalError, message // which the attempt takes back when it gets on
 	}
 	if _, err := t.Bundles.RukpakV1alpha1().Bundles(name.Namespace).UpdateStatus(ctx, b, metav1.UpdateOptions{}); err != nil {
 		klog.FromContext(ctx).Error(err, "Panic could not be shown", "bundle", name)

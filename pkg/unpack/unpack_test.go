@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/unpack/contract"
 	"rukpak.io/apiserver/pkg/unpack/pod"
@@ -19,7 +18,7 @@ import (
 func TestImageBecomesContent(t *testing.T) {
 	inWorld(t, started(testClass(), testBundle()), func(w *world) {
 		w.start()
-		w.expect(metav1.ConditionUnknown, conditions.ReasonUnpacking, "attempt 1 is running")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonUnpacking, "attempt 1 is running")
 		u, p := w.bundle().Status.Unpack, w.onlyPod()
 		if u.Mode != v1alpha1.UnpackModeImageVolume || u.PodName != p.Name || u.PodUID != p.UID || u.ClassUID != "class-uid" || u.ClassResourceVersion == "" || u.Generation != 1 {
 			t.Errorf("attempt %+v of pod %s %s", u, p.Name, p.UID)
@@ -36,7 +35,7 @@ func TestImageBecomesContent(t *testing.T) {
 		if got := w.pods(); len(got) != 0 {
 			t.Errorf("%d pods after the commit", len(got))
 		}
-		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 		writes := w.writes()
 		w.pass(24 * time.Hour)
 		if got := w.writes(); got != writes || len(w.pods()) != 0 {
@@ -56,7 +55,7 @@ func TestCommitSeenAfterTheExitOfThePod(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.pass(time.Minute)
-		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 		if u := w.bundle().Status.Unpack; u.Failures != 0 || u.Attempt != 1 {
 			t.Errorf("attempt %+v", u)
 		}
@@ -67,7 +66,7 @@ func TestSuccessWithoutContentIsAFailure(t *testing.T) {
 	inWorld(t, started(testClass(), testBundle()), func(w *world) {
 		w.start()
 		w.podSays(exited(0, ""))
-		w.expect(metav1.ConditionUnknown, ReasonContentNotCommitted, "attempt 1 failed")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonContentNotCommitted, "attempt 1 failed")
 	})
 }
 
@@ -89,7 +88,7 @@ func TestFailuresBackOffAndGoOnSlowly(t *testing.T) {
 			if u := w.bundle().Status.Unpack; u.Attempt != int32(i+2) || u.Failures != int32(i+1) {
 				t.Fatalf("attempt %+v", u)
 			}
-			w.expect(metav1.ConditionUnknown, conditions.ReasonUnpacking, "is running; the one before failed: upload: connection refused")
+			w.expect(metav1.ConditionUnknown, v1alpha1.ReasonUnpacking, "is running; the one before failed: upload: connection refused")
 		}
 		w.podSays(exited(1, `{"reason":"UploadFailed","message":"upload: connection refused"}`))
 		w.expect(metav1.ConditionFalse, contract.ReasonUploadFailed, "connection refused")
@@ -116,7 +115,7 @@ func TestFailuresBackOffAndGoOnSlowly(t *testing.T) {
 		w.pass(31 * time.Minute)
 		w.commit()
 		w.pass(0)
-		w.expect(metav1.ConditionTrue, conditions.ReasonUnpacked)
+		w.expect(metav1.ConditionTrue, v1alpha1.ReasonUnpacked)
 	})
 }
 
@@ -145,9 +144,9 @@ func TestCausesThatStayAreNotTriedAgain(t *testing.T) {
 	}{
 		"refused":      {class: testClass(), status: exited(1, `{"reason":"ContentRefused","message":"m"}`), reason: contract.ReasonContentRefused},
 		"limit":        {class: testClass(), status: exited(1, `{"reason":"LimitExceeded","message":"m"}`), reason: contract.ReasonLimitExceeded},
-		"invalid name": {class: testClass(), status: waiting("InvalidImageName", "m"), reason: pod.ReasonInvalidImageReference},
-		"direct":       {class: changedClass(func(c *v1alpha1.ProvisionerClass) { c.Unpack.Mode = v1alpha1.UnpackModeDirect }), reason: ReasonModeNotAllowed},
-		"copy of all":  {class: changedClass(func(c *v1alpha1.ProvisionerClass) { c.Unpack.Mode = v1alpha1.UnpackModeImageCopy }), reason: ReasonPathNotSupported},
+		"invalid name": {class: testClass(), status: waiting("InvalidImageName", "m"), reason: v1alpha1.ReasonInvalidImageReference},
+		"direct":       {class: changedClass(func(c *v1alpha1.ProvisionerClass) { c.Unpack.Mode = v1alpha1.UnpackModeDirect }), reason: v1alpha1.ReasonModeNotAllowed},
+		"copy of all":  {class: changedClass(func(c *v1alpha1.ProvisionerClass) { c.Unpack.Mode = v1alpha1.UnpackModeImageCopy }), reason: v1alpha1.ReasonPathNotSupported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, started(test.class, testBundle()), func(w *world) {
@@ -232,8 +231,8 @@ func TestWaitingIsSaidInWordsOnceAndMended(t *testing.T) {
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available",
 		}}}
 		w.podSays(unschedulable)
-		w.expect(metav1.ConditionUnknown, pod.ReasonUnschedulable, "0/1 nodes are available")
-		if u := w.bundle().Status.Unpack; u.Reason != pod.ReasonUnschedulable {
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonUnschedulable, "0/1 nodes are available")
+		if u := w.bundle().Status.Unpack; u.Reason != v1alpha1.ReasonUnschedulable {
 			t.Errorf("attempt %+v", u)
 		}
 		writes := w.writes()
@@ -243,7 +242,7 @@ func TestWaitingIsSaidInWordsOnceAndMended(t *testing.T) {
 			t.Errorf("%d writes without a change", got-writes)
 		}
 		w.podSays(corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: pod.ContainerUnpack, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}})
-		w.expect(metav1.ConditionUnknown, conditions.ReasonUnpacking, "attempt 1 is running")
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonUnpacking, "attempt 1 is running")
 		if u := w.bundle().Status.Unpack; u.Reason != "" || u.Message != "" {
 			t.Errorf("attempt %+v", u)
 		}
@@ -255,8 +254,8 @@ func TestDeadline(t *testing.T) {
 		status corev1.PodStatus
 		reason string
 	}{
-		"silent":        {waiting("", ""), pod.ReasonDeadlineExceeded},
-		"unschedulable": {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no"}}}, pod.ReasonUnschedulable},
+		"silent":        {waiting("", ""), v1alpha1.ReasonDeadlineExceeded},
+		"unschedulable": {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no"}}}, v1alpha1.ReasonUnschedulable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, started(testClass(), testBundle()), func(w *world) {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
 // door is a class whose pods a node takes only while it is open, which it is not at first.
@@ -66,7 +65,7 @@ func TestNewImage(t *testing.T) {
 
 	open(false)
 	s.update("app", func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Reference = second })
-	during := s.says("app", metav1.ConditionUnknown, pod.ReasonUnschedulable)
+	during := s.says("app", metav1.ConditionUnknown, v1alpha1.ReasonUnschedulable)
 	if !meta.IsStatusConditionTrue(during.Status.Conditions, v1alpha1.ConditionContentAvailable) {
 		t.Error("while the new image is unpacked ContentAvailable is not True")
 	}
@@ -101,7 +100,7 @@ func TestNewImageFails(t *testing.T) {
 	s.bundle("app", class, first)
 	before := s.unpacked("app")
 	s.update("app", func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Reference = s.reference(nodeRegistry, "nowhere") })
-	b := s.says("app", metav1.ConditionFalse, pod.ReasonImageNotFound)
+	b := s.says("app", metav1.ConditionFalse, v1alpha1.ReasonImageNotFound)
 	s.bounded(b, 0)
 	if !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionContentAvailable) || b.Status.Content.Digest != before.Status.Content.Digest {
 		t.Errorf("the earlier content is not served: %+v, %+v", b.Status.Content, b.Status.Conditions)

@@ -14,10 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/unpack/contract"
-	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
 // says waits until a bundle gives a reason, in a status of its condition Unpacked, with words that
@@ -103,7 +101,7 @@ func TestImageDoesNotExist(t *testing.T) {
 	s := begin(t)
 	reference := s.reference(nodeRegistry, "nowhere")
 	s.bundle("app", s.impatient("fast", nil), reference)
-	s.failing("app", pod.ReasonImageNotFound, reference, "not found")
+	s.failing("app", v1alpha1.ReasonImageNotFound, reference, "not found")
 	tree := small(s.ns)
 	s.push("nowhere", tree)
 	s.askRetry("app", "now")
@@ -150,7 +148,7 @@ func TestClassIsMissing(t *testing.T) {
 	digest, _ := s.push("v1", tree)
 	name := s.ns + "-later"
 	s.bundle("app", name, digest)
-	b := s.says("app", metav1.ConditionUnknown, conditions.ReasonClassMissing, name)
+	b := s.says("app", metav1.ConditionUnknown, v1alpha1.ReasonClassMissing, name)
 	if b.Status.Phase != v1alpha1.BundlePending {
 		t.Errorf("the phase is %s", b.Status.Phase)
 	}
@@ -166,7 +164,7 @@ func TestSuspended(t *testing.T) {
 	tree := small(s.ns)
 	digest, _ := s.push("v1", tree)
 	s.bundle("app", "plain", digest, func(b *v1alpha1.Bundle) { b.Spec.Suspend = true })
-	b := s.says("app", metav1.ConditionUnknown, conditions.ReasonSuspended, "suspend")
+	b := s.says("app", metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "suspend")
 	if b.Status.Unpack != nil {
 		t.Errorf("an attempt was made: %+v", b.Status.Unpack)
 	}

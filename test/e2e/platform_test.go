@@ -18,8 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/unpack"
-	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
 // foreign is an architecture that the node does not have.
@@ -84,12 +82,12 @@ func TestPlatform(t *testing.T) {
 		{name: "by-default", class: class, reference: index, which: own},
 		{name: "asked-for", class: class, reference: index, platform: "linux/" + own, which: own},
 		{name: "of-class", class: onOwn, reference: index, which: own},
-		{name: "no-such-node", class: class, reference: index, platform: "linux/" + other, status: metav1.ConditionUnknown, reason: pod.ReasonUnschedulable, words: []string{"linux/" + other, "node of that architecture"}},
-		{name: "class-says-otherwise", class: onOwn, reference: index, platform: "linux/" + other, status: metav1.ConditionFalse, reason: unpack.ReasonPlatformNotAllowed, words: []string{"linux/" + other, "linux/" + own}},
-		{name: "variant", class: class, reference: index, platform: "linux/" + own + "/v9", status: metav1.ConditionFalse, reason: unpack.ReasonPlatformNotAllowed, words: []string{"variant", "digest"}},
+		{name: "no-such-node", class: class, reference: index, platform: "linux/" + other, status: metav1.ConditionUnknown, reason: v1alpha1.ReasonUnschedulable, words: []string{"linux/" + other, "node of that architecture"}},
+		{name: "class-says-otherwise", class: onOwn, reference: index, platform: "linux/" + other, status: metav1.ConditionFalse, reason: v1alpha1.ReasonPlatformNotAllowed, words: []string{"linux/" + other, "linux/" + own}},
+		{name: "variant", class: class, reference: index, platform: "linux/" + own + "/v9", status: metav1.ConditionFalse, reason: v1alpha1.ReasonPlatformNotAllowed, words: []string{"variant", "digest"}},
 		// An image that is named by its own digest is what it is, whatever it runs on.
 		{name: "others-by-digest", class: class, reference: images[other], which: other},
-		{name: "not-in-the-index", class: "raw", reference: othersAlone, status: metav1.ConditionUnknown, reason: pod.ReasonPlatformNotSupported, words: []string{"no match for platform"}},
+		{name: "not-in-the-index", class: "raw", reference: othersAlone, status: metav1.ConditionUnknown, reason: v1alpha1.ReasonPlatformNotSupported, words: []string{"no match for platform"}},
 	} {
 		s.bundle(c.name, c.class, c.reference, withPlatform(c.platform))
 		t.Run(c.name, func(t *testing.T) {
@@ -122,7 +120,7 @@ func TestPlatform(t *testing.T) {
 				t.Errorf("%s: resolved for %s", name, got)
 			}
 		}
-		alone.says("none", metav1.ConditionUnknown, pod.ReasonPlatformNotSupported, "linux/mips", "only for")
+		alone.says("none", metav1.ConditionUnknown, v1alpha1.ReasonPlatformNotSupported, "linux/mips", "only for")
 	})
 }
 

@@ -18,7 +18,6 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/source/registrytest"
-	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
 // privateRegistry serves a registry that wants to know who asks, at the node's address, where
@@ -96,9 +95,9 @@ func TestPrivateRegistry(t *testing.T) {
 			{name: "of-account", class: class, change: as},
 			{name: "of-class", class: ofClass, change: func(*v1alpha1.Bundle) {}},
 			{name: "wrong-then-account", class: class, change: func(b *v1alpha1.Bundle) { as(b); withSecrets(way + "-wrong")(b) }},
-			{name: "wrong", class: class, change: withSecrets(way + "-wrong"), reason: pod.ReasonImagePullUnauthorized},
-			{name: "none", class: class, change: func(*v1alpha1.Bundle) {}, reason: pod.ReasonImagePullUnauthorized},
-			{name: "missing", class: class, change: withSecrets(way + "-later"), reason: pod.ReasonPullSecretMissing, words: []string{way + "-later"}},
+			{name: "wrong", class: class, change: withSecrets(way + "-wrong"), reason: v1alpha1.ReasonImagePullUnauthorized},
+			{name: "none", class: class, change: func(*v1alpha1.Bundle) {}, reason: v1alpha1.ReasonImagePullUnauthorized},
+			{name: "missing", class: class, change: withSecrets(way + "-later"), reason: v1alpha1.ReasonPullSecretMissing, words: []string{way + "-later"}},
 		} {
 			name := way + "-" + c.name
 			s.bundle(name, c.class, digest, c.change)
@@ -147,7 +146,7 @@ func (s *scope) expires(r *registrytest.Registry, way, class string) {
 	old := s.unpacked(name)
 	r.Forbid("passing")
 	s.update(name, func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Reference = second })
-	s.says(name, metav1.ConditionUnknown, pod.ReasonImagePullUnauthorized, r.Host)
+	s.says(name, metav1.ConditionUnknown, v1alpha1.ReasonImagePullUnauthorized, r.Host)
 	s.holds(old, before)
 	r.Allow("passing", "tomorrow")
 	s.pullSecret(name, r.Config("passing", "tomorrow"))
@@ -164,7 +163,7 @@ func TestRegistryIsNotTrusted(t *testing.T) {
 	digest := r.Push(t, "app:v1", s.image(tree.archive(), v1.Config{}))
 	s.pullSecret("right", r.Config("puller", "right"))
 	s.bundle("app", s.class("patient", v1alpha1.ProvisionerRaw, patient), digest, withSecrets("right"))
-	s.says("app", metav1.ConditionUnknown, pod.ReasonRegistryNotTrusted, r.Host, "certificate signed by unknown authority")
+	s.says("app", metav1.ConditionUnknown, v1alpha1.ReasonRegistryNotTrusted, r.Host, "certificate signed by unknown authority")
 	s.trust(r.Host, r.Authority)
 	s.holds(s.unpacked("app"), tree)
 }
@@ -183,7 +182,7 @@ func TestPrivateRegistryByTheServer(t *testing.T) {
 	s.must(os.WriteFile(authority, r.Authority, 0o600))
 	alone := s.standalone("--direct-registry-config="+config, "--direct-ca-file="+authority)
 	alone.bundle("app", "raw", digest)
-	alone.says("app", metav1.ConditionUnknown, pod.ReasonImagePullUnauthorized, r.Host, "credentials")
+	alone.says("app", metav1.ConditionUnknown, v1alpha1.ReasonImagePullUnauthorized, r.Host, "credentials")
 	s.must(os.WriteFile(config, r.Config("server", "right"), 0o600))
 	alone.update("app", func(b *v1alpha1.Bundle) { b.Annotations = map[string]string{v1alpha1.AnnotationRetry: "now"} })
 	alone.holds(alone.unpacked("app"), tree)
@@ -221,9 +220,9 @@ func TestImageOfAnotherTenant(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				s := other.in(t)
-				reason := pod.ReasonImagePullUnauthorized
+				reason := v1alpha1.ReasonImagePullUnauthorized
 				if policy == corev1.PullNever {
-					reason = pod.ReasonImageNotFound // whether it is there is not told
+					reason = v1alpha1.ReasonImageNotFound // whether it is there is not told
 				}
 				b := s.says(name, metav1.ConditionUnknown, reason)
 				if b.Status.Content != nil {

@@ -20,9 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
 // askRefresh asks to look up what the tag of a bundle names now, and waits until that is done. It returns the bundle then.
@@ -123,7 +121,7 @@ func (s *scope) refreshes(name, tag, digest string, first files) {
 	s.untag(s.reference(nodeRegistry, tag))
 	s.askRefresh(name, "4")
 	b = s.until(name, "says that the refresh failed", func(b *v1alpha1.Bundle) error {
-		if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionRefreshed); c.Status != metav1.ConditionFalse || c.Reason != pod.ReasonImageNotFound {
+		if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionRefreshed); c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonImageNotFound {
 			return fmt.Errorf("Refreshed is %+v", c)
 		}
 		return nil
@@ -211,7 +209,7 @@ func TestSuspendAndEditEndAnAttempt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := s.in(t)
 			s.bundle(c.name, class, tagged)
-			s.says(c.name, metav1.ConditionUnknown, pod.ReasonUnschedulable)
+			s.says(c.name, metav1.ConditionUnknown, v1alpha1.ReasonUnschedulable)
 			before, err := s.api().Get(s.ctx, c.name, metav1.GetOptions{})
 			s.must(err)
 			s.update(c.name, c.change)
@@ -220,7 +218,7 @@ func TestSuspendAndEditEndAnAttempt(t *testing.T) {
 			})
 		})
 	}
-	s.says("suspended", metav1.ConditionUnknown, conditions.ReasonSuspended)
+	s.says("suspended", metav1.ConditionUnknown, v1alpha1.ReasonSuspended)
 	open(true)
 	s.holds(s.unpacked("edited"), tree)
 	s.update("suspended", func(b *v1alpha1.Bundle) { b.Spec.Suspend = false })
@@ -266,9 +264,9 @@ func TestMovedTagAndLostContent(t *testing.T) {
 	}
 
 	pinned := before["gone"].Status.ResolvedSource.Image.Reference
-	lost := s.says("gone", metav1.ConditionFalse, pod.ReasonImageNotFound, pinned+" alone", v1alpha1.AnnotationRefresh)
+	lost := s.says("gone", metav1.ConditionFalse, v1alpha1.ReasonImageNotFound, pinned+" alone", v1alpha1.AnnotationRefresh)
 	c := meta.FindStatusCondition(lost.Status.Conditions, v1alpha1.ConditionContentAvailable)
-	if c.Status != metav1.ConditionFalse || c.Reason != conditions.ReasonContentLost || !strings.Contains(c.Message, "not found") {
+	if c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonContentLost || !strings.Contains(c.Message, "not found") {
 		t.Errorf("ContentAvailable is %+v", c)
 	}
 	if _, err := s.read("gone", ""); !apierrors.IsConflict(err) {
@@ -281,7 +279,7 @@ func TestMovedTagAndLostContent(t *testing.T) {
 		}
 		return nil
 	})
-	s.says("gone", metav1.ConditionFalse, pod.ReasonImageNotFound, pinned+" alone")
+	s.says("gone", metav1.ConditionFalse, v1alpha1.ReasonImageNotFound, pinned+" alone")
 	s.askRefresh("gone", "1")
 	s.holds(s.unpacked("gone"), next["gone"])
 }

@@ -112,13 +112,13 @@ func TestStorage(t *testing.T) {
 func testCommitOutsideRequest(t *testing.T, s *Storage, _ <-chan *rukpak.Bundle) {
 	create(t, s, imageBundle("outside"))
 	b, err := s.Commit(genericapirequest.WithNamespace(t.Context(), "team"), "outside", func(b *rukpak.Bundle) error {
-		conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, false, conditions.ReasonContentLost, "gone")
+		conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, false, v1alpha1.ReasonContentLost, "gone")
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable); c == nil || c.Reason != conditions.ReasonContentLost {
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable); c == nil || c.Reason != v1alpha1.ReasonContentLost {
 		t.Errorf("the condition is %+v", c)
 	}
 }

@@ -58,8 +58,8 @@ func setContent(b *rukpak.Bundle, digest string) {
 	b.Status.Content = &rukpak.ContentStatus{Digest: digest, Size: 1, Generation: b.Generation}
 	b.Status.ResolvedSource = &rukpak.ResolvedSource{Type: b.Spec.Source.Type, Image: &rukpak.ResolvedImage{Reference: digest}}
 	b.Status.ObservedGeneration = b.Generation
-	conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, true, conditions.ReasonAvailable, "")
-	conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionTrue, conditions.ReasonUnpacked, "")
+	conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, true, v1alpha1.ReasonAvailable, "")
+	conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionTrue, v1alpha1.ReasonUnpacked, "")
 }
 
 // stored is a bundle as etcd holds it: unpacked, with an attempt.
@@ -157,13 +157,13 @@ func TestUpdateOfTheSpec(t *testing.T) {
 		"pull secrets of one that is lost": {
 			old: func(b *rukpak.Bundle) {
 				conditions.SetProgress(&b.Status.Conditions, b.Generation, metav1.ConditionFalse, "PullFailed", "")
-				conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, false, conditions.ReasonContentLost, "")
+				conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, false, v1alpha1.ReasonContentLost, "")
 			},
 			change: func(b *rukpak.Bundle) { b.Spec.ImagePullSecrets = []rukpak.LocalObjectReference{{Name: "s"}} }, want: pinnedStill,
 		},
 		"reference of one that is lost": {
 			old: func(b *rukpak.Bundle) {
-				conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, false, conditions.ReasonContentLost, "")
+				conditions.SetContentAvailable(&b.Status.Conditions, b.Generation, false, v1alpha1.ReasonContentLost, "")
 			},
 			change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Reference = "registry.example/other@" + digestB }, want: lostBefore,
 		},
@@ -291,7 +291,7 @@ func TestUpdateOfTheStatus(t *testing.T) {
 			b.Status.Refresh, b.Status.Provisioner = nil, "evil.example/own"
 			conditions.SetStalled(&b.Status.Conditions, 1, true, "Broken", "")
 			conditions.SetProgress(&b.Status.Conditions, 1, metav1.ConditionFalse, "Broken", "")
-			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, conditions.ReasonContentLost, "")
+			conditions.SetContentAvailable(&b.Status.Conditions, 1, false, v1alpha1.ReasonContentLost, "")
 			conditions.SetStorageFull(&b.Status.Conditions, 1, true)
 			meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionRefreshed)
 			theirs := metav1.Condition{Type: "example.com/Scanned", Status: metav1.ConditionTrue, Reason: "Clean", LastTransitionTime: metav1.Now()}

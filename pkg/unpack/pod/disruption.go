@@ -5,6 +5,7 @@ package pod
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 )
 
 // Reasons that the condition DisruptionTarget and the status of a pod are given by parts of
@@ -38,13 +39,13 @@ func Disrupted(pod *corev1.Pod) (Outcome, bool) {
 	}
 	switch {
 	case by == corev1.PodReasonPreemptionByScheduler, status == statusPreempting:
-		return failed(ReasonPreempted, "the pod had to make room for one of higher priority", message), true
+		return failed(v1alpha1.ReasonPreempted, "the pod had to make room for one of higher priority", message), true
 	case by == byTaintManager:
-		return failed(ReasonNodeLost, "the node was lost, or tainted so that the pod had to go", message), true
+		return failed(v1alpha1.ReasonNodeLost, "the node was lost, or tainted so that the pod had to go", message), true
 	case by == byPodGC, status == statusNodeLost:
-		return failed(ReasonNodeLost, "the node of the pod was lost", message), true
+		return failed(v1alpha1.ReasonNodeLost, "the node of the pod was lost", message), true
 	case disrupted, status == statusEvicted, status == statusTerminated, status == statusShutdown:
-		return failed(ReasonEvicted, "the pod was evicted", message), true
+		return failed(v1alpha1.ReasonEvicted, "the pod was evicted", message), true
 	}
 	return Outcome{}, false
 }

@@ -66,7 +66,7 @@ func JudgeLook(pod *corev1.Pod) Outcome {
 	return judgeBy(pod, statusOf(pod.Status.ContainerStatuses, ContainerResolve), func(s *corev1.ContainerStatus) (Outcome, bool) {
 		if s.State.Terminated != nil {
 			// How it ended does not matter: the image was there, and the node does not say which it was.
-			return failed(ReasonDigestUnknown, fmt.Sprintf("the node does not say by digest which image container %s ran", s.Name), ""), true
+			return failed(v1alpha1.ReasonDigestUnknown, fmt.Sprintf("the node does not say by digest which image container %s ran", s.Name), ""), true
 		}
 		return judgeContainer(s)
 	})

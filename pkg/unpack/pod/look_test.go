@@ -84,17 +84,17 @@ func TestJudgeLook(t *testing.T) {
 		failing bool
 	}{
 		"nothing yet":           {state: Waiting},
-		"unschedulable":         {status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}}}, state: Waiting, reason: ReasonUnschedulable},
+		"unschedulable":         {status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}}}, state: Waiting, reason: v1alpha1.ReasonUnschedulable},
 		"pulling":               {status: status(waits("ContainerCreating", ""), ""), state: Waiting},
-		"no such image":         {status: status(waits("ErrImagePull", "v1: not found"), ""), state: Waiting, reason: ReasonImageNotFound, failing: true},
-		"no name":               {status: status(waits("InvalidImageName", ""), ""), state: Failed, reason: ReasonInvalidImageReference},
+		"no such image":         {status: status(waits("ErrImagePull", "v1: not found"), ""), state: Waiting, reason: v1alpha1.ReasonImageNotFound, failing: true},
+		"no name":               {status: status(waits("InvalidImageName", ""), ""), state: Failed, reason: v1alpha1.ReasonInvalidImageReference},
 		"running":               {status: status(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, ""), state: Running},
 		"ended":                 {status: status(ended(0), "mirror.example/app@"+testDigest), found: byDigestIn},
 		"ended with an error":   {status: status(ended(127), byDigestIn), found: byDigestIn},
-		"ended without a word":  {status: status(ended(0), ""), state: Failed, reason: ReasonDigestUnknown},
-		"ended, with a config":  {status: status(ended(0), testDigest), state: Failed, reason: ReasonDigestUnknown},
-		"evicted":               {status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}, state: Failed, reason: ReasonEvicted},
-		"failed without a word": {status: corev1.PodStatus{Phase: corev1.PodFailed}, state: Failed, reason: ReasonPodFailed},
+		"ended without a word":  {status: status(ended(0), ""), state: Failed, reason: v1alpha1.ReasonDigestUnknown},
+		"ended, with a config":  {status: status(ended(0), testDigest), state: Failed, reason: v1alpha1.ReasonDigestUnknown},
+		"evicted":               {status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}, state: Failed, reason: v1alpha1.ReasonEvicted},
+		"failed without a word": {status: corev1.PodStatus{Phase: corev1.PodFailed}, state: Failed, reason: v1alpha1.ReasonPodFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := Look(testParams(v1alpha1.UnpackModeImageVolume, byTag, "/"))

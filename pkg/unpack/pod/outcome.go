@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/unpack/contract"
 )
 
@@ -73,7 +74,7 @@ func judgeBy(pod *corev1.Pod, main *corev1.ContainerStatus, judge func(*corev1.C
 	}
 	// Phase Failed without a word about a container of ours.
 	if pod.Status.Phase == corev1.PodFailed {
-		return failed(ReasonPodFailed, "the pod failed", pod.Status.Message)
+		return failed(v1alpha1.ReasonPodFailed, "the pod failed", pod.Status.Message)
 	}
 	return judgeScheduling(pod)
 }
@@ -85,12 +86,12 @@ func judgePod(pod *corev1.Pod) (Outcome, bool) {
 	}
 	if pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "" {
 		if pod.Status.Reason == "DeadlineExceeded" {
-			return failed(ReasonDeadlineExceeded, "the attempt took too long", lastReport(pod)), true
+			return failed(v1alpha1.ReasonDeadlineExceeded, "the attempt took too long", lastReport(pod)), true
 		}
-		return failed(ReasonPodFailed, "the node refused the pod: "+pod.Status.Reason, pod.Status.Message), true
+		return failed(v1alpha1.ReasonPodFailed, "the node refused the pod: "+pod.Status.Reason, pod.Status.Message), true
 	}
 	if pod.DeletionTimestamp != nil {
-		return failed(ReasonPodDeleted, "the pod was deleted before it was done", ""), true
+		return failed(v1alpha1.ReasonPodDeleted, "the pod was deleted before it was done", ""), true
 	}
 	return Outcome{}, false
 }
@@ -111,7 +112,7 @@ func lastReport(pod *corev1.Pod) string {
 func judgeScheduling(pod *corev1.Pod) Outcome {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return Outcome{State: Waiting, Reason: ReasonUnschedulable, Message: Words("no node takes the pod", c.Message)}
+			return Outcome{State: Waiting, Reason: v1alpha1.ReasonUnschedulable, Message: Words("no node takes the pod", c.Message)}
 		}
 	}
 	return Outcome{State: Waiting}
@@ -137,9 +138,9 @@ func judgeTerminated(name string, t *corev1.ContainerStateTerminated) Outcome {
 	}
 	switch t.Reason {
 	case "ContainerCannotRun", "StartError", "ContainerStatusUnknown":
-		return failed(ReasonContainerFailed, fmt.Sprintf("container %s could not be run", name), t.Message)
+		return failed(v1alpha1.ReasonContainerFailed, fmt.Sprintf("container %s could not be run", name), t.Message)
 	}
-	return failed(ReasonContainerFailed, fmt.Sprintf("container %s ended with exit code %d", name, t.ExitCode), t.Message)
+	return failed(v1alpha1.ReasonContainerFailed, fmt.Sprintf("container %s ended with exit code %d", name, t.ExitCode), t.Message)
 }
 
 // reported takes over the reasons that the program is known to give.
@@ -150,7 +151,7 @@ func reported(reason string) string {
 		contract.ReasonContentQuotaExceeded, contract.ReasonInvalidConfiguration:
 		return reason
 	}
-	return ReasonContainerFailed
+	return v1alpha1.ReasonContainerFailed
 }
 
 // throttled is what a kubelet says when it has pulled as many images as its registryPullQPS allows. It tries again.
@@ -162,14 +163,14 @@ func judgeWaiting(name string, w *corev1.ContainerStateWaiting) (Outcome, bool) 
 	case "", "ContainerCreating", "PodInitializing":
 		return Outcome{}, false
 	case "InvalidImageName":
-		return failed(ReasonInvalidImageReference, "the node cannot read the image's name", w.Message), true
+		return failed(v1alpha1.ReasonInvalidImageReference, "the node cannot read the image's name", w.Message), true
 	case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed", "ImageInspectError":
 		if strings.Contains(w.Message, throttled) {
-			return Outcome{State: Waiting, Reason: ReasonImagePullThrottled, Message: "the node pulls no more images for the moment"}, true
+			return Outcome{State: Waiting, Reason: v1alpha1.ReasonImagePullThrottled, Message: "the node pulls no more images for the moment"}, true
 		}
 		failing.Reason, failing.Message = judgePull(w.Message)
 	case "ErrImageNeverPull":
-		failing.Reason = ReasonImageNotFound
+		failing.Reason = v1alpha1.ReasonImageNotFound
 		failing.Message = Words("pullPolicy is Never and the image is not on the node", w.Message)
 	case "CreateContainerError", "RunContainerError", "CreateContainerConfigError":
 		if noMemoryToStart(w.Message) {
@@ -177,7 +178,7 @@ func judgeWaiting(name string, w *corev1.ContainerStateWaiting) (Outcome, bool) 
 		}
 		failing.Reason, failing.Message = judgeStart(name, w.Message)
 	default:
-		failing.Reason = ReasonContainerFailed
+		failing.Reason = v1alpha1.ReasonContainerFailed
 		failing.Message = Words(fmt.Sprintf("container %s waits: %s", name, w.Reason), w.Message)
 	}
 	return failing, true

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 )
 
 // artifactSigns are what container runtimes say of OCI artifacts that are no images of files:
@@ -27,13 +28,13 @@ func judgeStart(name, message string) (reason, text string) {
 	lower := strings.ToLower(message)
 	switch {
 	case containsAny(lower, artifactSigns):
-		return ReasonArtifactNotSupported, Words("this is no image of files, and the node cannot mount it", message)
+		return v1alpha1.ReasonArtifactNotSupported, Words("this is no image of files, and the node cannot mount it", message)
 	case containsAny(lower, unsupportedSigns):
-		return ReasonImageVolumeUnsupported, Words("the container runtime of the node has no image volumes", message)
+		return v1alpha1.ReasonImageVolumeUnsupported, Words("the container runtime of the node has no image volumes", message)
 	case strings.Contains(lower, "imagevolume"), strings.Contains(lower, "image volume"):
-		return ReasonContainerFailed, Words("the node cannot mount the image as a volume", message)
+		return v1alpha1.ReasonContainerFailed, Words("the node cannot mount the image as a volume", message)
 	}
-	return ReasonContainerFailed, Words(fmt.Sprintf("container %s could not be started", name), message)
+	return v1alpha1.ReasonContainerFailed, Words(fmt.Sprintf("container %s could not be started", name), message)
 }
 
 func containsAny(text string, signs []string) bool {
@@ -50,7 +51,7 @@ func containsAny(text string, signs []string) bool {
 func noMemoryToStart(message string) bool { return strings.Contains(message, "OOM-killed") }
 
 func outOfMemory(name string) Outcome {
-	return failed(ReasonOutOfMemory, fmt.Sprintf("container %s needs more memory than unpack.podTemplate.resources of the class allows", name), "")
+	return failed(v1alpha1.ReasonOutOfMemory, fmt.Sprintf("container %s needs more memory than unpack.podTemplate.resources of the class allows", name), "")
 }
 
 // JudgeEvent finds out what a warning of the node means for a pod that it does not start. Memory that is not
@@ -60,13 +61,13 @@ func JudgeEvent(warning string) Outcome {
 	case noMemoryToStart(warning):
 		return outOfMemory(ContainerUnpack)
 	case strings.Contains(warning, throttled):
-		return Outcome{State: Waiting, Reason: ReasonImagePullThrottled, Message: "the node pulls no more images for the moment"}
+		return Outcome{State: Waiting, Reason: v1alpha1.ReasonImagePullThrottled, Message: "the node pulls no more images for the moment"}
 	case strings.Contains(warning, "Failed to pull image"):
 		// The event may be there long before the status of the pod.
 		reason, text := judgePull(warning)
 		return Outcome{State: Waiting, Reason: reason, Message: text}
 	}
-	return Outcome{State: Waiting, Reason: ReasonContainerFailed, Message: Words("the node does not start the pod: "+warning, "")}
+	return Outcome{State: Waiting, Reason: v1alpha1.ReasonContainerFailed, Message: Words("the node does not start the pod: "+warning, "")}
 }
 
 // HasImage tells whether a pod of mode ImageVolume was stored with its image. A cluster that does not

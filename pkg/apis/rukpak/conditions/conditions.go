@@ -13,25 +13,6 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 )
 
-// Reasons of conditions that are no failures. The reasons of failures stand where they are found.
-const (
-	ReasonPending               = v1alpha1.ReasonPending
-	ReasonQueued                = v1alpha1.ReasonQueued
-	ReasonUnpacking             = v1alpha1.ReasonUnpacking
-	ReasonWaitingForUpload      = v1alpha1.ReasonWaitingForUpload
-	ReasonWaitingForProvisioner = v1alpha1.ReasonWaitingForProvisioner
-	ReasonClassMissing          = v1alpha1.ReasonClassMissing
-	ReasonSuspended             = v1alpha1.ReasonSuspended
-	ReasonUnpacked              = v1alpha1.ReasonUnpacked
-	ReasonAvailable             = v1alpha1.ReasonAvailable
-	ReasonNoContent             = v1alpha1.ReasonNoContent
-	ReasonContentLost           = v1alpha1.ReasonContentLost
-	ReasonStorageFull           = v1alpha1.ReasonStorageFull
-	ReasonRoom                  = v1alpha1.ReasonRoom
-	ReasonRefreshed             = v1alpha1.ReasonRefreshed
-	ReasonProgressing           = v1alpha1.ReasonProgressing
-)
-
 // MessageStorageFull says what a full content store means. It names no numbers, so that it stays the same
 // while they change.
 const MessageStorageFull = "the content store of the class is full: what is there is served, and new content is taken once there is room"
@@ -41,10 +22,10 @@ const MessageStorageFull = "the content store of the class is full: what is ther
 func Begin(conditions *[]metav1.Condition, generation int64) {
 	// It was about what the earlier spec named.
 	meta.RemoveStatusCondition(conditions, v1alpha1.ConditionRefreshed)
-	SetProgress(conditions, generation, metav1.ConditionUnknown, ReasonPending, "no attempt has been made for this generation")
-	SetStalled(conditions, generation, false, ReasonProgressing, "")
+	SetProgress(conditions, generation, metav1.ConditionUnknown, v1alpha1.ReasonPending, "no attempt has been made for this generation")
+	SetStalled(conditions, generation, false, v1alpha1.ReasonProgressing, "")
 	if meta.FindStatusCondition(*conditions, v1alpha1.ConditionContentAvailable) == nil {
-		SetContentAvailable(conditions, generation, false, ReasonNoContent, "there is no content yet")
+		SetContentAvailable(conditions, generation, false, v1alpha1.ReasonNoContent, "there is no content yet")
 	}
 }
 
@@ -75,16 +56,16 @@ func SetStalled(conditions *[]metav1.Condition, generation int64, stalled bool, 
 // nothing to say. It reports whether anything changed.
 func SetStorageFull(conditions *[]metav1.Condition, generation int64, full bool) bool {
 	if full {
-		return set(conditions, v1alpha1.ConditionStorageFull, generation, metav1.ConditionTrue, ReasonStorageFull, MessageStorageFull)
+		return set(conditions, v1alpha1.ConditionStorageFull, generation, metav1.ConditionTrue, v1alpha1.ReasonStorageFull, MessageStorageFull)
 	}
 	return meta.IsStatusConditionTrue(*conditions, v1alpha1.ConditionStorageFull) &&
-		set(conditions, v1alpha1.ConditionStorageFull, generation, metav1.ConditionFalse, ReasonRoom, "")
+		set(conditions, v1alpha1.ConditionStorageFull, generation, metav1.ConditionFalse, v1alpha1.ReasonRoom, "")
 }
 
 // SetRefreshed says that it is known what the reference of the source names, and that that is
 // unpacked. It reports whether anything changed.
 func SetRefreshed(conditions *[]metav1.Condition, generation int64) bool {
-	return set(conditions, v1alpha1.ConditionRefreshed, generation, metav1.ConditionTrue, ReasonRefreshed,
+	return set(conditions, v1alpha1.ConditionRefreshed, generation, metav1.ConditionTrue, v1alpha1.ReasonRefreshed,
 		"the content is what the reference named when it was looked up last")
 }
 
@@ -108,7 +89,7 @@ func Phase(conditions []metav1.Condition) v1alpha1.BundlePhase {
 		return v1alpha1.BundleUnpacked
 	}
 	switch unpacked.Reason {
-	case ReasonPending, ReasonQueued, ReasonWaitingForUpload, ReasonWaitingForProvisioner, ReasonClassMissing, ReasonSuspended, ReasonStorageFull:
+	case v1alpha1.ReasonPending, v1alpha1.ReasonQueued, v1alpha1.ReasonWaitingForUpload, v1alpha1.ReasonWaitingForProvisioner, v1alpha1.ReasonClassMissing, v1alpha1.ReasonSuspended, v1alpha1.ReasonStorageFull:
 		return v1alpha1.BundlePending
 	}
 	return v1alpha1.BundleUnpacking

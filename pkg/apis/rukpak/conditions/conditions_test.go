@@ -33,10 +33,10 @@ func expect(t *testing.T, conditions []metav1.Condition, kind string, status met
 func TestBeginOfABundle(t *testing.T) {
 	var c []metav1.Condition
 	Begin(&c, 1)
-	expect(t, c, v1alpha1.ConditionReady, unknown, 1, ReasonPending)
-	expect(t, c, v1alpha1.ConditionUnpacked, unknown, 1, ReasonPending)
-	expect(t, c, v1alpha1.ConditionStalled, no, 1, ReasonProgressing)
-	expect(t, c, v1alpha1.ConditionContentAvailable, no, 1, ReasonNoContent)
+	expect(t, c, v1alpha1.ConditionReady, unknown, 1, v1alpha1.ReasonPending)
+	expect(t, c, v1alpha1.ConditionUnpacked, unknown, 1, v1alpha1.ReasonPending)
+	expect(t, c, v1alpha1.ConditionStalled, no, 1, v1alpha1.ReasonProgressing)
+	expect(t, c, v1alpha1.ConditionContentAvailable, no, 1, v1alpha1.ReasonNoContent)
 	if len(c) != 4 || Phase(c) != v1alpha1.BundlePending {
 		t.Errorf("%d conditions, phase %s", len(c), Phase(c))
 	}
@@ -45,7 +45,7 @@ func TestBeginOfABundle(t *testing.T) {
 // A new generation leaves what is served as it is, and nothing of the old yes or no.
 func TestBeginOfAGeneration(t *testing.T) {
 	for name, before := range map[string]func(*[]metav1.Condition){
-		"after success": func(c *[]metav1.Condition) { SetProgress(c, 1, yes, ReasonUnpacked, "") },
+		"after success": func(c *[]metav1.Condition) { SetProgress(c, 1, yes, v1alpha1.ReasonUnpacked, "") },
 		"after failure": func(c *[]metav1.Condition) {
 			SetProgress(c, 1, no, "PullFailed", "")
 			SetStalled(c, 1, true, "PullFailed", "")
@@ -54,13 +54,13 @@ func TestBeginOfAGeneration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var c []metav1.Condition
 			Begin(&c, 1)
-			SetContentAvailable(&c, 1, true, ReasonAvailable, "")
+			SetContentAvailable(&c, 1, true, v1alpha1.ReasonAvailable, "")
 			before(&c)
 			Begin(&c, 2)
-			expect(t, c, v1alpha1.ConditionReady, unknown, 2, ReasonPending)
-			expect(t, c, v1alpha1.ConditionUnpacked, unknown, 2, ReasonPending)
-			expect(t, c, v1alpha1.ConditionStalled, no, 2, ReasonProgressing)
-			expect(t, c, v1alpha1.ConditionContentAvailable, yes, 1, ReasonAvailable)
+			expect(t, c, v1alpha1.ConditionReady, unknown, 2, v1alpha1.ReasonPending)
+			expect(t, c, v1alpha1.ConditionUnpacked, unknown, 2, v1alpha1.ReasonPending)
+			expect(t, c, v1alpha1.ConditionStalled, no, 2, v1alpha1.ReasonProgressing)
+			expect(t, c, v1alpha1.ConditionContentAvailable, yes, 1, v1alpha1.ReasonAvailable)
 		})
 	}
 }
@@ -84,7 +84,7 @@ func TestSetProgress(t *testing.T) {
 				t.Error("another generation is no change")
 			}
 			// One of the two suffices.
-			SetContentAvailable(&c, 4, false, ReasonContentLost, "")
+			SetContentAvailable(&c, 4, false, v1alpha1.ReasonContentLost, "")
 			if status == yes && !SetProgress(&c, 4, status, "Because", "of that") {
 				t.Error("Ready was mended without a change")
 			}
@@ -102,7 +102,7 @@ func TestSetContentAvailable(t *testing.T) {
 		"content for one that is ready":     {yes, true, yes, "Before"},
 		"content for one in progress":       {unknown, true, unknown, "Before"},
 		"content for one that fails":        {no, true, no, "Before"},
-		"a loss for one that is ready":      {yes, false, no, ReasonContentLost},
+		"a loss for one that is ready":      {yes, false, no, v1alpha1.ReasonContentLost},
 		"a loss for one in progress":        {unknown, false, unknown, "Before"},
 		"a loss for one that fails":         {no, false, no, "Before"},
 		"a loss where nothing is known yet": {"", false, "", ""},
@@ -112,7 +112,7 @@ func TestSetContentAvailable(t *testing.T) {
 			if test.ready != "" {
 				SetProgress(&c, 1, test.ready, "Before", "")
 			}
-			reason := map[bool]string{true: ReasonAvailable, false: ReasonContentLost}[test.available]
+			reason := map[bool]string{true: v1alpha1.ReasonAvailable, false: v1alpha1.ReasonContentLost}[test.available]
 			if !SetContentAvailable(&c, 1, test.available, reason, "m") {
 				t.Error("nothing changed")
 			}
@@ -147,16 +147,16 @@ func TestSetStalled(t *testing.T) {
 // The time of a transition is that of a change of the status, not of a word.
 func TestTransitionTime(t *testing.T) {
 	var c []metav1.Condition
-	SetProgress(&c, 1, unknown, ReasonPending, "")
+	SetProgress(&c, 1, unknown, v1alpha1.ReasonPending, "")
 	long := metav1.NewTime(time.Unix(1e9, 0))
 	for i := range c {
 		c[i].LastTransitionTime = long
 	}
-	SetProgress(&c, 1, unknown, ReasonUnpacking, "")
+	SetProgress(&c, 1, unknown, v1alpha1.ReasonUnpacking, "")
 	if got := meta.FindStatusCondition(c, v1alpha1.ConditionReady).LastTransitionTime; got != long {
 		t.Errorf("another reason moved the time to %v", got)
 	}
-	SetProgress(&c, 1, yes, ReasonUnpacked, "")
+	SetProgress(&c, 1, yes, v1alpha1.ReasonUnpacked, "")
 	if got := meta.FindStatusCondition(c, v1alpha1.ConditionReady).LastTransitionTime; got == long {
 		t.Error("another status did not move the time")
 	}
@@ -171,22 +171,22 @@ func TestPhase(t *testing.T) {
 		want      v1alpha1.BundlePhase
 	}{
 		"no conditions":                      {want: v1alpha1.BundlePending},
-		"pending":                            {unpacked: unknown, reason: ReasonPending, want: v1alpha1.BundlePending},
-		"pending beside old content":         {unpacked: unknown, reason: ReasonPending, available: true, want: v1alpha1.BundlePending},
-		"waiting for an upload":              {unpacked: unknown, reason: ReasonWaitingForUpload, want: v1alpha1.BundlePending},
-		"waiting for a provisioner":          {unpacked: unknown, reason: ReasonWaitingForProvisioner, want: v1alpha1.BundlePending},
-		"the class is missing":               {unpacked: unknown, reason: ReasonClassMissing, want: v1alpha1.BundlePending},
-		"suspended":                          {unpacked: unknown, reason: ReasonSuspended, available: true, want: v1alpha1.BundlePending},
-		"unpacking":                          {unpacked: unknown, reason: ReasonUnpacking, want: v1alpha1.BundleUnpacking},
-		"unpacking beside old content":       {unpacked: unknown, reason: ReasonUnpacking, available: true, want: v1alpha1.BundleUnpacking},
+		"pending":                            {unpacked: unknown, reason: v1alpha1.ReasonPending, want: v1alpha1.BundlePending},
+		"pending beside old content":         {unpacked: unknown, reason: v1alpha1.ReasonPending, available: true, want: v1alpha1.BundlePending},
+		"waiting for an upload":              {unpacked: unknown, reason: v1alpha1.ReasonWaitingForUpload, want: v1alpha1.BundlePending},
+		"waiting for a provisioner":          {unpacked: unknown, reason: v1alpha1.ReasonWaitingForProvisioner, want: v1alpha1.BundlePending},
+		"the class is missing":               {unpacked: unknown, reason: v1alpha1.ReasonClassMissing, want: v1alpha1.BundlePending},
+		"suspended":                          {unpacked: unknown, reason: v1alpha1.ReasonSuspended, available: true, want: v1alpha1.BundlePending},
+		"unpacking":                          {unpacked: unknown, reason: v1alpha1.ReasonUnpacking, want: v1alpha1.BundleUnpacking},
+		"unpacking beside old content":       {unpacked: unknown, reason: v1alpha1.ReasonUnpacking, available: true, want: v1alpha1.BundleUnpacking},
 		"an attempt waits for something":     {unpacked: unknown, reason: "Unschedulable", want: v1alpha1.BundleUnpacking},
 		"failed":                             {unpacked: no, reason: "PullFailed", want: v1alpha1.BundleFailing},
 		"failed beside old content":          {unpacked: no, reason: "PullFailed", available: true, want: v1alpha1.BundleFailing},
 		"cannot succeed":                     {unpacked: no, reason: "Refused", stalled: true, want: v1alpha1.BundleFailing},
-		"stalled before it failed":           {unpacked: unknown, reason: ReasonPending, stalled: true, want: v1alpha1.BundleFailing},
-		"unpacked":                           {unpacked: yes, reason: ReasonUnpacked, available: true, want: v1alpha1.BundleUnpacked},
-		"unpacked, and lost":                 {unpacked: yes, reason: ReasonUnpacked, want: v1alpha1.BundleFailing},
-		"unpacked, and stalled all the same": {unpacked: yes, reason: ReasonUnpacked, available: true, stalled: true, want: v1alpha1.BundleFailing},
+		"stalled before it failed":           {unpacked: unknown, reason: v1alpha1.ReasonPending, stalled: true, want: v1alpha1.BundleFailing},
+		"unpacked":                           {unpacked: yes, reason: v1alpha1.ReasonUnpacked, available: true, want: v1alpha1.BundleUnpacked},
+		"unpacked, and lost":                 {unpacked: yes, reason: v1alpha1.ReasonUnpacked, want: v1alpha1.BundleFailing},
+		"unpacked, and stalled all the same": {unpacked: yes, reason: v1alpha1.ReasonUnpacked, available: true, stalled: true, want: v1alpha1.BundleFailing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c []metav1.Condition

@@ -48,14 +48,14 @@ func (g *grant) apply(b *rukpak.Bundle, class *rukpak.ProvisionerClass, summary 
 	s.History = trim(s.History, summary.Digest, class)
 	s.ResolvedSource = resolved
 	s.Provisioner = class.Provisioner
-	conditions.SetContentAvailable(&s.Conditions, b.Generation, true, conditions.ReasonAvailable, "content is served")
+	conditions.SetContentAvailable(&s.Conditions, b.Generation, true, v1alpha1.ReasonAvailable, "content is served")
 	conditions.SetStorageFull(&s.Conditions, b.Generation, false)
 	if !g.builtIn {
 		return changed, nil
 	}
 	s.ObservedGeneration = b.Generation
-	conditions.SetProgress(&s.Conditions, b.Generation, metav1.ConditionTrue, conditions.ReasonUnpacked, "content of this generation is served")
-	conditions.SetStalled(&s.Conditions, b.Generation, false, conditions.ReasonUnpacked, "")
+	conditions.SetProgress(&s.Conditions, b.Generation, metav1.ConditionTrue, v1alpha1.ReasonUnpacked, "content of this generation is served")
+	conditions.SetStalled(&s.Conditions, b.Generation, false, v1alpha1.ReasonUnpacked, "")
 	if g.attempt {
 		u := s.Unpack
 		u.EndTime, u.NextAttemptTime, u.Failures, u.Reason, u.Message = &at, nil, 0, "", ""
@@ -82,7 +82,7 @@ func (g *grant) refreshed(b *rukpak.Bundle) {
 // isLost reports whether the stored bytes of the content that a status names are gone.
 func isLost(s *rukpak.BundleStatus) bool {
 	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionContentAvailable)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == conditions.ReasonContentLost
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonContentLost
 }
 
 // settled reports whether the status says already all that the commit of the content it names would say. An

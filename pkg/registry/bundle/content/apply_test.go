@@ -68,7 +68,7 @@ func TestApply(t *testing.T) {
 		return func(x *rukpak.Bundle) {
 			x.Status.Content = &rukpak.ContentStatus{Digest: digest, Generation: generation}
 			x.Status.History = contents(history...)
-			conditions.SetContentAvailable(&x.Status.Conditions, 1, true, conditions.ReasonAvailable, "")
+			conditions.SetContentAvailable(&x.Status.Conditions, 1, true, v1alpha1.ReasonAvailable, "")
 		}
 	}
 	ended := func(f func(*rukpak.Bundle)) func(*rukpak.Bundle) {
@@ -77,7 +77,7 @@ func TestApply(t *testing.T) {
 	lost := func(f func(*rukpak.Bundle)) func(*rukpak.Bundle) {
 		return func(x *rukpak.Bundle) {
 			f(x)
-			conditions.SetContentAvailable(&x.Status.Conditions, 1, false, conditions.ReasonContentLost, "")
+			conditions.SetContentAvailable(&x.Status.Conditions, 1, false, v1alpha1.ReasonContentLost, "")
 		}
 	}
 	for name, test := range map[string]struct {
@@ -134,7 +134,7 @@ func TestTheSameContentEndsTheAttempt(t *testing.T) {
 	x := attempted()
 	conditions.Begin(&x.Status.Conditions, 1)
 	x.Status.Content = &rukpak.ContentStatus{Digest: "sha256:a", Generation: 1}
-	conditions.SetContentAvailable(&x.Status.Conditions, 1, true, conditions.ReasonAvailable, "")
+	conditions.SetContentAvailable(&x.Status.Conditions, 1, true, v1alpha1.ReasonAvailable, "")
 	g := &grant{uid: "uid-1", generation: 1, builtIn: true, attempt: true, podUID: "pod-uid"}
 	changed, err := g.apply(x, &rukpak.ProvisionerClass{}, tarball.Summary{Digest: "sha256:a"}, &rukpak.ResolvedSource{}, time.Unix(2e9, 0))
 	if err != nil || changed {
@@ -165,7 +165,7 @@ func TestLostContentIsRestoredAsItWas(t *testing.T) {
 			conditions.Begin(&x.Status.Conditions, 1)
 			x.Status.Content = &rukpak.ContentStatus{Digest: "sha256:a", UncompressedDigest: "sha256:u", Generation: 1}
 			x.Status.Unpack.Refresh = test.asked
-			conditions.SetContentAvailable(&x.Status.Conditions, 1, false, conditions.ReasonContentLost, "")
+			conditions.SetContentAvailable(&x.Status.Conditions, 1, false, v1alpha1.ReasonContentLost, "")
 			g := &grant{uid: "uid-1", generation: 1, builtIn: true, attempt: true, podUID: "pod-uid"}
 			_, err := g.apply(x, &rukpak.ProvisionerClass{}, tarball.Summary{Digest: "sha256:b", UncompressedDigest: test.files}, &rukpak.ResolvedSource{}, time.Unix(2e9, 0))
 			if (err != nil) != test.refused {

@@ -18,6 +18,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/reference"
 )
@@ -131,7 +132,7 @@ func TestManyBundlesAreLookedAtTogether(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: fmt.Sprint("b", i), UID: uid},
 			Status:     rukpak.BundleStatus{Content: &rukpak.ContentStatus{Digest: digest, Size: 1}},
 		}
-		conditions.SetContentAvailable(&b.Status.Conditions, 1, true, conditions.ReasonAvailable, "content is served")
+		conditions.SetContentAvailable(&b.Status.Conditions, 1, true, v1alpha1.ReasonAvailable, "content is served")
 		bundles = append(bundles, b)
 	}
 	w.rest.CheckAll(t.Context(), bundles)

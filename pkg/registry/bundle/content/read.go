@@ -145,7 +145,7 @@ func (r *REST) open(ctx context.Context, b *rukpak.Bundle, c *rukpak.ContentStat
 func knownLost(b *rukpak.Bundle, c *rukpak.ContentStatus) bool {
 	available := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable)
 	return b.Status.Content != nil && b.Status.Content.Digest == c.Digest &&
-		available != nil && available.Status == metav1.ConditionFalse && available.Reason == conditions.ReasonContentLost
+		available != nil && available.Status == metav1.ConditionFalse && available.Reason == v1alpha1.ReasonContentLost
 }
 
 // markLost says in the status that content cannot be served any more: that of the bundle in the conditions, an
@@ -176,7 +176,7 @@ func (r *REST) markLost(ctx context.Context, b *rukpak.Bundle, c *rukpak.Content
 		if now.Status.Content == nil || now.Status.Content.Digest != digest {
 			return nil
 		}
-		conditions.SetContentAvailable(&now.Status.Conditions, now.Generation, false, conditions.ReasonContentLost, "the stored bytes of "+digest+" are gone")
+		conditions.SetContentAvailable(&now.Status.Conditions, now.Generation, false, v1alpha1.ReasonContentLost, "the stored bytes of "+digest+" are gone")
 		return nil
 	})
 	if err != nil {
@@ -226,7 +226,7 @@ func (r *REST) CheckStored(ctx context.Context, b *rukpak.Bundle) {
 	if b.Status.Content == nil || !r.checkOne(ctx, b, b.Status.Content) {
 		return
 	}
-	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable); c == nil || c.Reason == conditions.ReasonContentLost {
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable); c == nil || c.Reason == v1alpha1.ReasonContentLost {
 		r.markFound(ctx, b)
 	}
 }
@@ -255,9 +255,9 @@ func (r *REST) markFound(ctx context.Context, b *rukpak.Bundle) {
 			return nil
 		}
 		generation := now.Generation
-		conditions.SetContentAvailable(&now.Status.Conditions, generation, true, conditions.ReasonAvailable, "content is served")
+		conditions.SetContentAvailable(&now.Status.Conditions, generation, true, v1alpha1.ReasonAvailable, "content is served")
 		if now.Status.Content.Generation == generation && provisioner.BuiltIn(now.Status.Provisioner) {
-			conditions.SetProgress(&now.Status.Conditions, generation, metav1.ConditionTrue, conditions.ReasonUnpacked, "content of this generation is served")
+			conditions.SetProgress(&now.Status.Conditions, generation, metav1.ConditionTrue, v1alpha1.ReasonUnpacked, "content of this generation is served")
 		}
 		return nil
 	})

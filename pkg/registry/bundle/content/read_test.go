@@ -189,7 +189,7 @@ func TestLostContent(t *testing.T) {
 			if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionReady) {
 				t.Error("it is ready without its bytes")
 			}
-			if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable); c.Reason != conditions.ReasonContentLost {
+			if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionContentAvailable); c.Reason != v1alpha1.ReasonContentLost {
 				t.Errorf("the reason is %s", c.Reason)
 			}
 			w.put("app", "x")
