@@ -5,14 +5,13 @@ package bundle
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
+	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/listing"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/tarball"
@@ -130,7 +129,7 @@ func fromArchive(ctx context.Context, path, name string) (io.ReadCloser, error) 
 }
 
 // local makes of an entry what a server would list.
-func local(e tarball.Entry, content io.Reader) (listing.Entry, error) {
+func local(e tarball.Entry, file io.Reader) (listing.Entry, error) {
 	entry := listing.Entry{Name: e.Name, Mode: fmt.Sprintf("%04o", e.Mode), Size: e.Size, LinkTarget: e.Linkname}
 	switch e.Type {
 	case tarball.TypeDirectory:
@@ -139,11 +138,11 @@ func local(e tarball.Entry, content io.Reader) (listing.Entry, error) {
 		entry.Type = listing.SymbolicLink
 	default:
 		entry.Type = listing.File
-		sum := sha256.New()
-		if _, err := io.Copy(sum, content); err != nil {
+		sum := content.NewSum()
+		if _, err := io.Copy(sum, file); err != nil {
 			return entry, err
 		}
-		entry.Digest = "sha256:" + hex.EncodeToString(sum.Sum(nil))
+		entry.Digest = sum.Digest()
 	}
 	return entry, nil
 }

@@ -9,11 +9,8 @@ package download
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"path/filepath"
@@ -22,6 +19,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"rukpak.io/apiserver/pkg/content"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
 
@@ -95,11 +93,11 @@ func once(ctx context.Context, b Bundle, path string, progress Progress) (Result
 	if err != nil {
 		return Result{}, err
 	}
-	content, err := open(ctx, b, len(earlier) > 0)
+	opened, err := open(ctx, b, len(earlier) > 0)
 	if err != nil {
 		return Result{}, err
 	}
-	d := &download{Bundle: b, path: path, progress: progress, content: content, result: Result{Digest: content.Digest, Size: content.Size}}
+	d := &download{Bundle: b, path: path, progress: progress, content: opened, result: Result{Digest: opened.Digest, Size: opened.Size}, sum: content.NewSum()}
 	err = d.run(ctx)
 	if d.content != nil {
 		// It was only read.
@@ -131,8 +129,7 @@ type download struct {
 	progress Progress
 	content  *typed.Content // nil if there is nothing to read
 	result   Result
-	sum      hash.Hash
-	at       int64
+	sum      *content.Sum // of what is in the file
 }
 
 func (d *download) run(ctx context.Context) error {
@@ -158,8 +155,8 @@ func (d *download) fill(ctx context.Context, file *os.File) error {
 	if err := d.keep(ctx, file); err != nil {
 		return err
 	}
-	d.result.Had = d.at
-	d.progress.Begin(d.result.Digest, d.at, d.result.Size)
+	d.result.Had = d.sum.Size()
+	d.progress.Begin(d.result.Digest, d.result.Had, d.result.Size)
 	if err := d.seek(ctx); err != nil {
 		return err
 	}
@@ -168,7 +165,7 @@ func (d *download) fill(ctx context.Context, file *os.File) error {
 			return err
 		}
 	}
-	if got := "sha256:" + hex.EncodeToString(d.sum.Sum(nil)); got != d.result.Digest {
+	if got := d.sum.Digest(); got != d.result.Digest {
 		if d.result.Had > 0 {
 			return errDamaged
 		}
@@ -196,10 +193,8 @@ func (d *download) keep(ctx context.Context, file *os.File) error {
 			return d.unwritten(err)
 		}
 	}
-	d.sum = sha256.New()
 	for ctx.Err() == nil {
-		n, err := io.CopyN(d.sum, file, 64<<20)
-		d.at += n
+		_, err := io.CopyN(d.sum, file, 64<<20)
 		if err == io.EOF {
 			return nil
 		}
@@ -212,15 +207,15 @@ func (d *download) keep(ctx context.Context, file *os.File) error {
 
 // seek makes content what follows of it.
 func (d *download) seek(ctx context.Context) error {
-	if d.at == d.content.Offset && d.content.Length == d.result.Size {
+	if d.sum.Size() == d.content.Offset && d.content.Length == d.result.Size {
 		return nil
 	}
 	err := d.content.Close()
 	d.content = nil
-	if err != nil || d.at == d.result.Size {
+	if err != nil || d.sum.Size() == d.result.Size {
 		return err
 	}
-	d.content, err = d.Client.GetContent(ctx, d.Name, typed.GetContentOptions{Digest: d.result.Digest, Offset: d.at})
+	d.content, err = d.Client.GetContent(ctx, d.Name, typed.GetContentOptions{Digest: d.result.Digest, Offset: d.sum.Size()})
 	return err
 }
 
@@ -229,12 +224,11 @@ func (d *download) copy(file *os.File) error {
 	for {
 		n, err := d.content.Read(buf)
 		if n > 0 {
-			if _, err := file.WriteAt(buf[:n], d.at); err != nil {
+			if _, err := file.WriteAt(buf[:n], d.sum.Size()); err != nil {
 				return d.unwritten(err)
 			}
-			// A hash takes everything.
+			// It takes everything.
 			_, _ = d.sum.Write(buf[:n])
-			d.at += int64(n)
 			d.progress.Add(int64(n))
 		}
 		switch {
@@ -249,7 +243,7 @@ func (d *download) copy(file *os.File) error {
 }
 
 func (d *download) unwritten(err error) error {
-	return &WriteError{Part: partPath(d.path, d.result.Digest), Kept: d.at, Err: err}
+	return &WriteError{Part: partPath(d.path, d.result.Digest), Kept: d.sum.Size(), Err: err}
 }
 
 func partPath(path, digest string) string {
