@@ -98,6 +98,20 @@ bench: export KUBECONFIG = $(CLUSTER)/kubeconfig
 bench: cluster ## Measure, on the real cluster, and print the figures as a table
 	go test -count=1 -v -timeout=60m $(TESTFLAGS) ./test/bench
 
+.PHONY: bench-sizes
+bench-sizes: export KUBECONFIG = $(CLUSTER)/kubeconfig
+bench-sizes: export RUKPAK_BENCH_SIZES = 20Ki,1Mi,5Mi,64Mi,256Mi
+bench-sizes: export RUKPAK_BENCH_ROUNDS = 20
+bench-sizes: cluster ## Measure bundles of images of 20 KiB to 256 MiB, present and pulled, 20 times each: about an hour
+	go test -count=1 -v -timeout=180m -run '^TestFigures$$/^sizes$$' $(TESTFLAGS) ./test/bench
+
+.PHONY: bench-many
+bench-many: export KUBECONFIG = $(CLUSTER)/kubeconfig
+bench-many: export RUKPAK_BENCH_AT_ONCE = 50,200
+bench-many: export RUKPAK_BENCH_ROUNDS = 3
+bench-many: cluster ## Measure 50 and 200 bundles at once, 3 times each: about half an hour
+	go test -count=1 -v -timeout=180m -run '^TestFigures$$/^many$$' $(TESTFLAGS) ./test/bench
+
 .PHONY: bench-stores
 bench-stores: kube-binaries ## Measure each content store, and many bundles, behind a kube-apiserver (STORESFLAGS=-full for 1 GiB and 10,000)
 	go test -count=1 -v -timeout=120m $(TESTFLAGS) ./test/bench/stores $(STORESFLAGS)
