@@ -141,7 +141,11 @@ func (w *work) createShared(ctx context.Context, members []*work) (*corev1.Pod, 
 	if err != nil {
 		return nil, err
 	}
-	return w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, p, metav1.CreateOptions{})
+	p, err = w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, p, metav1.CreateOptions{})
+	if err == nil && !pod.HasImage(p) {
+		err = errors.New("the cluster does not know image volumes and dropped those of the pod")
+	}
+	return p, err
 }
 
 func (w *work) recordUID(ctx context.Context, uid types.UID) error {
@@ -161,7 +165,7 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if p == nil {
+	if p == nil || !pod.HasImage(p) {
 		return w.apart(ctx, false)
 	}
 	if u.PodUID == "" {
@@ -179,8 +183,10 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 		return w.quietShared(ctx, p)
 	case o.Reason == v1alpha1.ReasonImagePullThrottled && w.now.Sub(u.StartTime.Time) < quietAfter:
 		return quietAfter, nil // it is over soon, and all of the pod would have to say so
+	case o.Reason == v1alpha1.ReasonUnschedulable:
+		return w.unscheduled(ctx, o)
 	default:
-		return 0, w.say(ctx, o.Reason, withPlatform(o, u))
+		return 0, w.say(ctx, o.Reason, o.Message)
 	}
 }
 
