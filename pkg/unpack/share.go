@@ -133,15 +133,18 @@ func (w *work) createShared(ctx context.Context, members []*work) (*corev1.Pod, 
 	if err != nil {
 		return nil, err
 	}
-	list := make([]pod.Member, len(members))
+	list, spans := make([]pod.Member, len(members)), make([]*newPod, len(members))
 	for i, m := range members {
-		list[i] = pod.Member{Bundle: m.bundle, Reference: m.reference()}
+		spans[i] = m.traces.beginPod(ctx, m.bundle)
+		list[i] = pod.Member{Bundle: m.bundle, Reference: m.reference(), TraceParent: spans[i].parent()}
 	}
 	p, err := pod.BuildShared(pod.Params{Class: w.class, Image: w.Image, Endpoint: endpoint, Key: w.Key, AccountSecrets: secrets}, list)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		p, err = w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, p, metav1.CreateOptions{})
 	}
-	p, err = w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, p, metav1.CreateOptions{})
+	for _, span := range spans {
+		span.created(p, err)
+	}
 	if err == nil && !pod.HasImage(p) {
 		err = errors.New("the cluster does not know image volumes and dropped those of the pod")
 	}
