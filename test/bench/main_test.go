@@ -58,6 +58,7 @@ func TestFigures(t *testing.T) {
 	t.Run("ready", func(t *testing.T) { r.add(s.in(t).readyFigures()...) })
 	t.Run("sizes", func(t *testing.T) { r.add(s.in(t).sizeFigures()...) })
 	t.Run("many", func(t *testing.T) { r.add(s.in(t).manyFigures()...) })
+	t.Run("queue", func(t *testing.T) { r.add(s.in(t).queueFigures()...) })
 	t.Run("idle", func(t *testing.T) { r.add(s.in(t).idleFigures()...) })
 	t.Run("content", func(t *testing.T) {
 		s := s.in(t)
