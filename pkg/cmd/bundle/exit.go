@@ -150,6 +150,8 @@ func (s *session) explainLocal(err error) *problem {
 		if writing && write.Kept > 0 {
 			p.hint += fmt.Sprintf("; it goes on after the %d bytes that are kept", write.Kept)
 		}
+	case errors.Is(err, download.ErrNoFile):
+		p.code, p.hint = ExitLocal, "what has come is kept in a file of that name until it is whole: see who has put something else there, and remove it; or name another destination"
 	case errors.Is(err, syscall.EPIPE):
 		p.code, p.err = ExitLocal, errors.New("nobody reads the output any more")
 	case errors.Is(err, typed.ErrDigestMismatch):

@@ -63,8 +63,17 @@ type WriteError struct {
 	Err  error
 }
 
-func (e *WriteError) Error() string { return fmt.Sprintf("write %s: %v", e.Part, e.Err) }
+func (e *WriteError) Error() string {
+	if errors.Is(e.Err, ErrNoFile) {
+		return e.Part + " " + ErrNoFile.Error()
+	}
+	return fmt.Sprintf("write %s: %v", e.Part, e.Err)
+}
 func (e *WriteError) Unwrap() error { return e.Err }
+
+// ErrNoFile means that there is something in the place of the file that is written, and that it is not a file: a symbolic link, a
+// pipe, a device.
+var ErrNoFile = errors.New("is there, and is no ordinary file")
 
 // errDamaged means that what was kept is not what it should be.
 var errDamaged = errors.New("what was kept of an earlier download is damaged")
@@ -133,7 +142,7 @@ type download struct {
 }
 
 func (d *download) run(ctx context.Context) error {
-	file, err := os.OpenFile(partPath(d.path, d.result.Digest), os.O_RDWR|os.O_CREATE, 0o666)
+	file, err := openPart(partPath(d.path, d.result.Digest))
 	if err != nil {
 		return d.unwritten(err)
 	}
@@ -148,6 +157,27 @@ func (d *download) run(ctx context.Context) error {
 		return d.unwritten(err)
 	}
 	return syncFolder(filepath.Dir(d.path))
+}
+
+// openPart opens a part, or makes it. Where it is written others may write, too: it goes through no link, waits for nobody at the
+// other end of a pipe, and has to do with files alone.
+func openPart(path string) (*os.File, error) {
+	// This one, too, tells of a link: what is opened below may be one all the same by then, where the system cannot refuse them.
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, ErrNoFile
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openFlags, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = ErrNoFile
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 // fill makes the file the whole of the content.
