@@ -4,6 +4,7 @@
 package bundle
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -67,4 +68,38 @@ func TestLasting(t *testing.T) {
 			t.Error("it counts from before")
 		}
 	})
+}
+
+// Waiting shows why there is no content, says how long it goes on, and ends where that is no use.
+func TestWaitForWhatDoesNotCome(t *testing.T) {
+	st := waited(v1alpha1.ReasonImageNotFound, &v1alpha1.UnpackStatus{Attempt: 2, Failures: 2, Reason: v1alpha1.ReasonImageNotFound, EndTime: &metav1.Time{Time: time.Now()}})
+	st.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Bundle"}
+	url := serveBundle(t, st.Bundle, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("watch") == "" {
+			return false
+		}
+		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "look again")
+		return true
+	})
+	_, stderr, code := run(t, "wait", "app", "-s", url, "-n", "team")
+	if code != ExitNo || !strings.Contains(stderr, "bundle/app: attempt 2: ImageNotFound") || !strings.Contains(stderr, "retry app -n team") || !strings.Contains(stderr, "--patient waits on") {
+		t.Errorf("it ends with %d: %s", code, stderr)
+	}
+	_, stderr, code = run(t, "wait", "app", "--patient", "--timeout", "200ms", "-s", url, "-n", "team")
+	if code != ExitUnavailable || !strings.Contains(stderr, "bundle/app: attempt 2: ImageNotFound\nbundle/app: waiting, for 0s at most\n") {
+		t.Errorf("it ends with %d: %s", code, stderr)
+	}
+}
+
+// On a terminal the line says how long the stage takes, and how long it is waited for.
+func TestClock(t *testing.T) {
+	now := time.Now()
+	g := &stages{began: now.Add(-12 * time.Second), limit: time.Hour, until: now.Add(90 * time.Second)}
+	if got := g.clock(now); got != " (12s, for 90s more at most)" {
+		t.Errorf("it says %q", got)
+	}
+	g.limit = 0
+	if got := g.clock(now); got != " (12s)" {
+		t.Errorf("it says %q", got)
+	}
 }

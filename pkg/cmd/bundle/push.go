@@ -4,6 +4,7 @@
 package bundle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,11 +91,18 @@ func (s *session) notTaken(ctx context.Context, bundles typed.BundleInterface, n
 	if !apierrors.IsForbidden(err) {
 		return err
 	}
-	b, getErr := bundles.Get(ctx, name, metav1.GetOptions{})
-	if getErr != nil || b.Spec.Source.Type != v1alpha1.SourceTypeImage || b.Status.Provisioner != "" && !builtIn(b.Status.Provisioner) {
-		return err
+	if b, getErr := bundles.Get(ctx, name, metav1.GetOptions{}); getErr == nil {
+		return cmp.Or(s.fromImage(b), err)
 	}
-	return fail(ExitNoContent, fmt.Errorf("the content of bundle %q in namespace %q comes from its image, and nobody writes it", name, b.Namespace),
+	return err
+}
+
+// fromImage is the error of writing to a bundle whose content comes from its image, and nil for others.
+func (s *session) fromImage(b *v1alpha1.Bundle) error {
+	if b.Spec.Source.Type != v1alpha1.SourceTypeImage || stateOf(b).foreign() != "" {
+		return nil
+	}
+	return fail(ExitNoContent, fmt.Errorf("the content of bundle %q in namespace %q comes from its image, and nobody writes it", b.Name, b.Namespace),
 		"make another for it: %s create NAME --upload%s; or name another image in spec.source.image.reference", program, s.nameFlag())
 }
 
@@ -114,6 +122,9 @@ func (s *session) has(ctx context.Context, bundles typed.BundleInterface, name s
 		if s.explain(ctx, err).code == ExitNotAllowed {
 			return nil, nil
 		}
+		return nil, err
+	}
+	if err := s.fromImage(b); err != nil {
 		return nil, err
 	}
 	c := b.Status.Content

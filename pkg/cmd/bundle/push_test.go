@@ -81,14 +81,20 @@ func TestPushToWhatTakesNothing(t *testing.T) {
 	}
 	upload := served()
 	upload.Spec.Source = v1alpha1.BundleSource{Type: v1alpha1.SourceTypeUpload}
+	archive := filepath.Join(t.TempDir(), "app.tar.gz")
+	if err := os.WriteFile(archive, packed(t, "file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name   string
 		bundle *v1alpha1.Bundle
+		from   string
 		code   int
 		says   string
 	}{
-		{"an image's", served(), ExitNoContent, "create NAME --upload -n team"},
-		{"an upload", upload, ExitNotAllowed, "ask an administrator"},
+		{"a folder to an image's", served(), dir, ExitNoContent, "create NAME --upload -n team"},
+		{"an archive to an image's", served(), archive, ExitNoContent, "create NAME --upload -n team"},
+		{"an archive to an upload", upload, archive, ExitNotAllowed, "ask an administrator"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			url := serveBundle(t, test.bundle, func(w http.ResponseWriter, r *http.Request) bool {
@@ -98,7 +104,7 @@ func TestPushToWhatTakesNothing(t *testing.T) {
 				refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no")
 				return true
 			})
-			_, stderr, code := run(t, "push", "app", dir, "-s", url, "-n", "team")
+			_, stderr, code := run(t, "push", "app", test.from, "-s", url, "-n", "team")
 			if code != test.code || !strings.Contains(stderr, test.says) {
 				t.Errorf("it ends with %d: %s", code, stderr)
 			}
