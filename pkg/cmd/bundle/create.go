@@ -45,6 +45,9 @@ func (s *session) create() *cobra.Command {
 		Example: `  # From an image, and wait until its content is there
   kubectl bundle create app --image registry.example/app@sha256:0123… --wait
 
+  # From an image that somebody else pushes in the next hour
+  kubectl bundle create app --image registry.example/app:1.4 --wait --patient --timeout 1h
+
   # A part of an image, pulled with a secret of the namespace
   kubectl bundle create app --image registry.example/app:1.4 --path /manifests --image-pull-secret regcred
 
