@@ -145,7 +145,7 @@ func TestPluginWaits(t *testing.T) {
 	must(client.RukpakV1alpha1().ProvisionerClasses().Create(t.Context(), class, metav1.CreateOptions{}))(t)
 
 	p.pipe(t, "", "create", "gone", "--image", "127.0.0.1:1/none:1", "--class", "hasty", "--wait").expect(t, 1, "attempt 1", "kubectl bundle retry gone")
-	p.terminal(t, "wait", "gone").expect(t, 1, "127.0.0.1:1", "kubectl bundle retry gone")
+	p.terminal(t, "wait", "gone").expect(t, 1, "127.0.0.1:1", "\n  when that is done, try again at once: kubectl bundle retry gone")
 	p.pipe(t, "", "describe", "gone").expect(t, 0, "Failing", "What to do next:", "kubectl bundle retry gone -n default")
 	p.pipe(t, "", "retry", "gone", "--wait").expect(t, 1, "a new attempt was asked for")
 	p.pipe(t, "", "refresh", "gone").expect(t, 6, "it is not unpacked", "kubectl bundle retry gone")

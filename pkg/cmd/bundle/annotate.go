@@ -117,7 +117,7 @@ func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface
 			return false, nil
 		}
 		if r.failed != nil && r.failed(b) {
-			return false, s.givesUp(b)
+			return false, &vain{stateOf(b).next()}
 		}
 		return true, nil
 	})

@@ -84,21 +84,27 @@ func (s *session) waitReady(ctx context.Context, bundles typed.BundleInterface, 
 		case st.isReady():
 			return true, nil
 		case st.failing():
-			return false, s.givesUp(b)
+			return false, &vain{st.next()}
 		case !w.patient && lasting.see(st, time.Now()):
-			for _, line := range st.mend() {
-				s.say("  %s", line)
-			}
-			return false, errNo
+			return false, &vain{st.mend()}
 		}
 		return false, nil
 	})
 }
 
-// givesUp says what to do about a bundle that is waited for in vain, and returns the error for that.
-func (s *session) givesUp(b *v1alpha1.Bundle) error {
-	for _, line := range stateOf(b).next() {
-		s.say("  %s", clean(line))
+// vain is the error of waiting for what will not come, with what to do about it.
+type vain struct{ todo []string }
+
+func (*vain) Error() string { return "it is waited for in vain" }
+
+// givesUp says what to do about what is waited for in vain, below its last stage, and that the answer is no.
+func (s *session) givesUp(err error) error {
+	v, ok := errors.AsType[*vain](err)
+	if !ok {
+		return err
+	}
+	for _, line := range v.todo {
+		s.say("  %s", line)
 	}
 	return errNo
 }
@@ -123,7 +129,7 @@ func (s *session) waitUntil(ctx context.Context, bundles typed.BundleInterface, 
 		f.stages.show(stateOf(b).stage())
 		if ok, err := done(b); ok || err != nil {
 			f.stages.end()
-			return err
+			return s.givesUp(err)
 		}
 		f.stages.waits()
 		f.again = time.After(settled)
