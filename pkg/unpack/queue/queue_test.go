@@ -371,8 +371,10 @@ func TestLend(t *testing.T) {
 	if b.ask("a", 1, "").Come || !b.Wanted(name("a", "b-0000")) {
 		t.Fatal("the place is not what keeps the next one")
 	}
-	if !b.Lend(name("a", "b-0000"), b.now) || !b.Lend(name("a", "b-0000"), b.now) || b.Wanted(name("a", "b-0000")) {
-		t.Fatal("the place is not lent")
+	for range 2 { // the second time it is so already
+		if !b.Lend(name("a", "b-0000"), b.now) || b.Wanted(name("a", "b-0000")) {
+			t.Fatal("the place is not lent")
+		}
 	}
 	if called := b.calls(); !slices.Equal(called, []cache.ObjectName{name("a", "b-0001")}) {
 		t.Fatalf("%v were called to it", called)
