@@ -62,6 +62,15 @@ $(BIN)/versitygw: hack/s3/go.mod hack/s3/go.sum
 	cd hack/s3 && go build -ldflags '-s -w' -o $@ github.com/versity/versitygw/cmd/versitygw
 	touch $@ # go leaves alone what it would write the same
 
+.PHONY: gs
+gs: $(BIN)/fake-gcs-server ## Run the tests of the content stores against a server that speaks the protocol of Google Cloud Storage
+	RUKPAK_GS_SERVER=$< go test -count=1 -timeout=20m -run '^TestGS$$' $(TESTFLAGS) ./pkg/content/bucket
+
+$(BIN)/fake-gcs-server: hack/gs/go.mod hack/gs/go.sum
+	mkdir -p $(BIN)
+	cd hack/gs && go build -ldflags '-s -w' -o $@ github.com/fsouza/fake-gcs-server
+	touch $@ # as above
+
 $(BIN)/helm: hack/helm/go.mod hack/helm/go.sum
 	mkdir -p $(BIN)
 	cd hack/helm && go build -ldflags '-s -w' -o $@ helm.sh/helm/v4/cmd/helm
