@@ -5,15 +5,20 @@
 # that all of it shares one build cache; and the binaries are static.
 export CGO_ENABLED := 0
 export GOFLAGS := -buildvcs=false -trimpath
+# What Go builds for when nobody says anything, so that the same sources give the same programs.
+export GOAMD64 := v1
+export GOARM64 := v8.0
 
 BIN := $(CURDIR)/_output/bin
 RESULTS := $(CURDIR)/_output/results
 IMAGE := $(CURDIR)/_output/image/rukpak-apiserver
 GOTESTSUM := go tool -modfile=hack/tools/go.mod gotestsum --format pkgname
 VERSION ?= v0.1.0
-LDFLAGS := -s -w -X rukpak.io/apiserver/pkg/cmd/server.version=$(VERSION) -X rukpak.io/apiserver/pkg/cmd/bundle.release=$(VERSION)
+export LDFLAGS := -s -w -X rukpak.io/apiserver/pkg/cmd/server.version=$(VERSION) -X rukpak.io/apiserver/pkg/cmd/bundle.release=$(VERSION)
 # Where the scripts of hack/cluster keep the local cluster.
 CLUSTER := $(or $(RUKPAK_CLUSTER_DIR),$(CURDIR)/_output/cluster)
+# What the image is built for.
+PLATFORMS ?= linux/amd64 linux/arm64
 # More for go test, as in: make unit TESTFLAGS='-run TestWriter -v'
 TESTFLAGS ?=
 FUZZTIME ?= 30s
@@ -67,6 +72,15 @@ $(BIN)/versitygw: hack/s3/go.mod hack/s3/go.sum
 	cd hack/s3 && go build -ldflags '-s -w' -o $@ github.com/versity/versitygw/cmd/versitygw
 	touch $@ # go leaves alone what it would write the same
 
+.PHONY: gs
+gs: $(BIN)/fake-gcs-server ## Run the tests of the content stores against a server that speaks the protocol of Google Cloud Storage
+	RUKPAK_GS_SERVER=$< go test -count=1 -timeout=20m -run '^TestGS$$' $(TESTFLAGS) ./pkg/content/bucket
+
+$(BIN)/fake-gcs-server: hack/gs/go.mod hack/gs/go.sum
+	mkdir -p $(BIN)
+	cd hack/gs && go build -ldflags '-s -w' -o $@ github.com/fsouza/fake-gcs-server
+	touch $@ # as above
+
 $(BIN)/helm: hack/helm/go.mod hack/helm/go.sum
 	mkdir -p $(BIN)
 	cd hack/helm && go build -ldflags '-s -w' -o $@ helm.sh/helm/v4/cmd/helm
@@ -91,6 +105,12 @@ integration: kube-binaries s3 $(BIN)/helm ## Run the tests behind a real kube-ap
 e2e: export KUBECONFIG = $(CLUSTER)/kubeconfig
 e2e: cluster ## Run the tests on a real cluster (root; brings it up)
 	$(call gotestsum,e2e,-count=1 -p 1 -timeout=60m,./test/e2e/...)
+
+.PHONY: e2e-chart
+e2e-chart: export KUBECONFIG = $(CLUSTER)/kubeconfig
+e2e-chart: cluster $(BIN)/helm ## Install, upgrade and uninstall the Helm chart on the real cluster, in place of what is there
+	hack/cluster/undeploy.sh
+	go test -count=1 -v -timeout=30m $(TESTFLAGS) ./test/chart
 
 .PHONY: large
 large: export KUBECONFIG = $(CLUSTER)/kubeconfig
@@ -152,8 +172,18 @@ verify: ## Fail when anything generated is stale, unformatted, or fails vet or s
 	hack/verify.sh
 
 .PHONY: image
-image: build ## Build the container image, without Docker, into _output/image
-	hack/image/build.sh $(IMAGE) rukpak-apiserver:latest '["/rukpak-apiserver"]' $(BIN)/rukpak-apiserver $(BIN)/rukpak-unpack $(BIN)/rukpak-fetch
+image: build $(BIN)/sbom ## Build the container image, without Docker, into _output/image (PLATFORMS: linux/amd64 linux/arm64)
+	hack/image/image.sh $(IMAGE) $(VERSION) $(PLATFORMS)
+
+.PHONY: image-check
+image-check: image ## Check the image's SBOM against what is in it, and that the image is the same built elsewhere
+	cd hack/sbom && RUKPAK_IMAGE_LAYOUT=$(IMAGE) go test -count=1 ./...
+	hack/image/check.sh $(IMAGE) $(VERSION) $(PLATFORMS)
+
+$(BIN)/sbom: $(wildcard hack/sbom/*)
+	mkdir -p $(BIN)
+	cd hack/sbom && go build -ldflags '-s -w' -o $@ .
+	touch $@ # as above
 
 .PHONY: krew
 krew: ## Build the kubectl plugin for all platforms, with its krew manifest, into _output/krew (KREW_URL: where it will be)
@@ -166,13 +196,13 @@ kube-binaries: ## Build kube-apiserver, etcd, kubectl and crane into _output/bin
 .PHONY: cluster
 cluster: ## Bring up a single-node Kubernetes with our server in it (root)
 	hack/cluster/up.sh
-	$(MAKE) --no-print-directory image
+	$(MAKE) --no-print-directory image PLATFORMS=linux/$$(go env GOARCH)
 	hack/cluster/deploy.sh
 
 .PHONY: cluster-ha
 cluster-ha: ## Bring up the same with three replicas and an etcd of three members (root)
 	hack/cluster/up.sh
-	$(MAKE) --no-print-directory image
+	$(MAKE) --no-print-directory image PLATFORMS=linux/$$(go env GOARCH)
 	hack/cluster/deploy.sh ha
 
 .PHONY: cluster-check

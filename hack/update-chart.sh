@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 chart=artifacts/charts/rukpak-apiserver
 
 # template TOPOLOGY KUSTOMIZATION: the namespace is the release's, so its object is left out; what may
-# be set is put in by the text that stands for it. A Job cannot be changed: it is named after its image.
+# be set is put in by the text that stands for it.
 template() {
   cat <<-END
 	{{- /*
@@ -29,10 +29,12 @@ template() {
       -e 's/value: etcd:?capacity=1Gi$/value: {{ .Values.ha.contentStore | quote }}/' \
       -e 's|image: registry.k8s.io/etcd:.*|image: {{ .Values.ha.etcd.image }}|' \
       -e 's/^          storage: 16Gi$/          storage: {{ .Values.ha.etcd.storage }}/' \
-      -e 's/^          storage: 10Gi$/          storage: {{ .Values.storage.size }}\n      {{- with .Values.storage.className }}\n      storageClassName: {{ . }}\n      {{- end }}/' \
-      -e 's/^\( *\)- --shutdown-watch-termination-grace-period=.*/&\n\1{{- with .Values.extraArgs }}\n\1{{- toYaml . | nindent 8 }}\n\1{{- end }}/' \
-      -e 's/^\( *\)- name: UNPACK_IMAGE$/\1{{- with .Values.extraEnv }}\n\1{{- toYaml . | nindent 8 }}\n\1{{- end }}\n&/' \
-      -e 's/^      serviceAccountName: rukpak-apiserver$/      {{- with .Values.imagePullSecrets }}\n      imagePullSecrets:\n      {{- toYaml . | nindent 6 }}\n      {{- end }}\n&/' |
+      -e 's/^          storage: 10Gi$/          storage: {{ .Values.storage.size }}/' \
+      -e 's|value: \(https://rukpak-etcd-0.*\)$|value: {{ with .Values.ha.etcd.servers }}{{ join "," . }}{{ else }}\1{{ end }}|' \
+      -e 's/^\( *\)kubernetes.io\/os: linux$/&\n\1# nodeSelector/' \
+      -e 's/^\( *\)nodeSelector:$/\1# imagePullSecrets:\n\1# tolerations:\n&/' \
+      -e 's/^\( *\)- --shutdown-watch-termination-grace-period=.*/&\n\1# extraArgs/' \
+      -e 's/^\( *\)- name: UNPACK_IMAGE$/\1# extraEnv\n&/' |
     awk '
       # The kustomization has an annotation of its namespace say which images are our own.
       /^  - expression: .params\.metadata\.annotations\.map/ {
@@ -42,7 +44,42 @@ template() {
       skip && /^    name: repositories$/ {skip = 0}
       skip {next}
       {print}' |
-    awk '/^kind: /{kind = $2} kind == "Job" && /^  name: rukpak-etcd-certs$/ {$0 = $0 "-{{ include \"image\" . | sha256sum | trunc 8 }}"} {print}'
+    awk '
+      # value NAME, INDENT: what a user sets there, if something; with a colon, under that key.
+      function value(name, indent,    key) {
+        key = sub(/:$/, "", name)
+        print indent "{{- with .Values." name " }}"
+        if (key) print indent name ":"
+        print indent "{{- toYaml . | nindent " length(indent) " }}"
+        print indent "{{- end }}"
+      }
+      function end() { if (optional) print "{{- end }}"; optional = 0; name = kind = held = "" }
+      /^---$/ {end(); held = $0; next}
+      # Whose object it is, is known from its name.
+      held != "" {
+        held = held "\n" $0
+        if ($1 == "kind:" && kind == "") kind = $2
+        if (!/^  name: /) next
+        name = $2
+        optional = name ~ /^rukpak-etcd/
+        if (optional) print "{{- if not .Values.ha.etcd.servers }}"
+        # A Job cannot be changed: it is named after its image.
+        if (kind == "Job") held = held "-{{ include \"image\" . | sha256sum | trunc 8 }}"
+        print held
+        held = ""
+        next
+      }
+      {server = name == "rukpak-apiserver" && (kind == "Deployment" || kind == "StatefulSet")}
+      server && kind == "Deployment" && /^  replicas: / {print "  replicas: {{ .Values.ha.replicas }}"; next}
+      match($0, /^ *# /) {value($2, substr($0, 1, RLENGTH - 2)); next}
+      {print}
+      server && $1 == "volumeMounts:" {value("extraVolumeMounts", "        ")}
+      server && $1 == "volumes:" {value("extraVolumes", "      ")}
+      # Of either StatefulSet.
+      $1 == "storage:" && /Values/ {
+        print "      {{- with .Values.storage.className }}\n      storageClassName: {{ . }}\n      {{- end }}"
+      }
+      END {end()}'
   echo '{{- end }}'
 }
 

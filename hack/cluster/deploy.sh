@@ -55,7 +55,7 @@ volume() {
 images=$(push rukpak-apiserver "$layout")
 if [ $source = local-ha ]; then
   # It is large: half a minute where nothing has changed.
-  [ "$RUN/image/etcd.tar" -nt "$BIN/etcd" ] || "$ROOT/hack/image/build.sh" "$RUN/image/etcd" etcd:latest '["/etcd"]' "$BIN/etcd"
+  [ "$RUN/image/etcd.tar" -nt "$BIN/etcd" ] || "$ROOT/hack/image/build.sh" "$RUN/image/etcd" etcd:latest '["/etcd"]' "$PLATFORM" "$BIN/etcd" >/dev/null
   images+=$'\n'$(push registry.k8s.io/etcd "$RUN/image/etcd")
   # A Job cannot be changed, and one that has ended stays for a minute.
   kubectl -n rukpak-system delete job rukpak-etcd-certs --ignore-not-found >/dev/null

@@ -32,6 +32,7 @@ REGISTRY=127.0.0.1:5000
 export KUBECONFIG=$RUN/kubeconfig
 export CONTAINERD_ADDRESS=$RUN/containerd.sock CONTAINERD_NAMESPACE=k8s.io # for ctr
 export PATH=$BIN:/usr/local/go/bin:$PATH
+PLATFORM=linux/$(go env GOARCH) # of this machine
 # The same as in the Makefile, so that both fill one build cache.
 export GOFLAGS='-buildvcs=false -trimpath'
 

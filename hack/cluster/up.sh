@@ -133,7 +133,7 @@ start_node() {
 # (The registry forgets manifests, not blobs, when it is started again.)
 push_image() {
   ! crane digest "$REGISTRY/$1:1" >/dev/null 2>&1 || return 0
-  "$ROOT/hack/image/build.sh" "$RUN/image/$1" "$REGISTRY/$1:1" "$2" "$BIN/podtool"
+  "$ROOT/hack/image/build.sh" "$RUN/image/$1" "$REGISTRY/$1:1" "$2" "$PLATFORM" "$BIN/podtool" >/dev/null
   crane push "$RUN/image/$1" "$REGISTRY/$1:1" >/dev/null 2>>"$RUN/log/images.log" || die "could not push $1: see $RUN/log/images.log"
   say "pushed $REGISTRY/$1:1"
 }

@@ -91,7 +91,10 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
-	s := newSession(o)
+	s, err := newSession(o)
+	if err != nil {
+		return err
+	}
 	s.say("A registry in this process serves an example image with manifests/ inside,")
 	s.say("and %s --standalone is starting.", o.server)
 	if err := server.ready(ctx); err != nil {
@@ -149,7 +152,7 @@ func mainJob(ctx context.Context, s *session, reference string) error {
 		return fmt.Errorf("write the example bundle: %w", err)
 	}
 	archive := filepath.Join(s.dataDir, "hello.tar.gz")
-	s.shell(ctx, "export KUBECONFIG="+s.kubeconfig)
+	s.shell(ctx, "export KUBECONFIG="+s.kubeconfig+" PATH="+s.bin+":$PATH")
 	s.say("The Bundle names the image:")
 	s.shell(ctx, "cat "+bundle)
 	s.shell(ctx, "kubectl apply -f "+bundle)

@@ -20,20 +20,29 @@ import (
 // session shows what a user would type and what comes back.
 type session struct {
 	dataDir    string
-	kubeconfig string
+	kubeconfig string // absolute, as is bin: they are for other terminals, too
+	bin        string // the folder of the server and of the plugin
 	port       int
 	env        []string
 	err        error // the first; after it nothing runs any more
 }
 
-func newSession(o options) *session {
-	kubeconfig := filepath.Join(o.dataDir, "kubeconfig")
-	env := append(os.Environ(), "KUBECONFIG="+kubeconfig)
-	// The commands say kubectl, whichever it is.
-	if dir := filepath.Dir(o.kubectl); dir != "." {
-		env = append(env, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+func newSession(o options) (*session, error) {
+	kubeconfig, err := filepath.Abs(filepath.Join(o.dataDir, "kubeconfig"))
+	if err != nil {
+		return nil, fmt.Errorf("find the kubeconfig: %w", err)
 	}
-	return &session{dataDir: o.dataDir, kubeconfig: kubeconfig, port: o.port, env: env}
+	bin, err := filepath.Abs(filepath.Dir(o.server))
+	if err != nil {
+		return nil, fmt.Errorf("find the programs: %w", err)
+	}
+	// The commands say kubectl, whichever it is.
+	path := bin
+	if dir := filepath.Dir(o.kubectl); dir != "." {
+		path += string(os.PathListSeparator) + dir
+	}
+	env := append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+path+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return &session{dataDir: o.dataDir, kubeconfig: kubeconfig, bin: bin, port: o.port, env: env}, nil
 }
 
 // say prints a remark.
@@ -97,7 +106,7 @@ func (s *session) tryNext(registry string) {
 	fmt.Printf(`
 The server is running; its log is %[2]s/server.log. In another terminal, try:
 
-  export KUBECONFIG=%[1]s
+  export KUBECONFIG=%[1]s PATH=%[7]s:$PATH
   kubectl get --raw %[3]s | tar xzO manifests/service.yaml
   kubectl get bundle hello -o yaml
   kubectl explain bundle.spec.source
@@ -115,5 +124,5 @@ Nobody reads it without a credential:
 
 The registry at %[6]s takes images of yours as long as this runs.
 Ctrl-C stops everything; %[2]s stays, and the next run goes on with it.
-`, s.kubeconfig, s.dataDir, contentPath, strings.Replace(contentPath, "/hello/", "/uploaded/", 1), s.port, registry)
+`, s.kubeconfig, s.dataDir, contentPath, strings.Replace(contentPath, "/hello/", "/uploaded/", 1), s.port, registry, s.bin)
 }

@@ -216,8 +216,11 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 		}
 		return []admission.PluginInitializer{rukpakadmission.Initializer{Informers: p.informers}}, nil
 	}
-	if p.Standalone {
+	switch {
+	case p.Standalone:
 		r.Admission = nil
+	case p.kube != nil:
+		r.Admission = servedPolicies(p.kube.Discovery(), r.Admission)
 	}
 	p.config.AddReadyzChecks(healthz.NamedCheck("rukpak-classes", func(*http.Request) error { return p.classes.ready(p.instance.Err()) }))
 	p.config.AddHealthzChecks(healthz.NamedCheck("etcd", p.checkEtcd), healthz.NamedCheck("etcd-space", p.checkEtcdSpace))

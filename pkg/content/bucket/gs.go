@@ -50,7 +50,7 @@ func openGS(ctx context.Context, name string, q *query, t tuning) (*blob.Bucket,
 	var service *storage.Client
 	if bucket.As(&service) {
 		// Whatever is written twice is written with the same bytes.
-		service.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithBackoff(gax.Backoff{Max: t.pause}))
+		service.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithMaxAttempts(attempts), storage.WithBackoff(gax.Backoff{Max: t.pause}))
 	}
 	return bucket, cloud{absent: gsAbsent, full: func(error) bool { return false }, check: checkMD5}, nil
 }

@@ -6,6 +6,8 @@ package chart
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -71,7 +73,7 @@ func TestValues(t *testing.T) {
 	}{
 		{"image by digest", "image.repository=registry.example/rukpak,image.digest=" + digest, "StatefulSet/elsewhere/rukpak-apiserver", map[string]any{
 			"spec.template.spec.containers.0.image":       "registry.example/rukpak@" + digest,
-			"spec.template.spec.containers.0.env.0.value": "registry.example/rukpak@" + digest,
+			"spec.template.spec.containers.0.env.1.value": "registry.example/rukpak@" + digest,
 		}},
 		{"volume", "storage.size=20Gi,storage.className=fast", "StatefulSet/elsewhere/rukpak-apiserver", map[string]any{
 			"spec.volumeClaimTemplates.0.spec.resources.requests.storage": "20Gi",
@@ -83,8 +85,24 @@ func TestValues(t *testing.T) {
 		}},
 		{"flags and environment", "extraArgs[0]=--v=4,extraEnv[0].name=A,extraEnv[0].value=b", "StatefulSet/elsewhere/rukpak-apiserver", map[string]any{
 			"spec.template.spec.containers.0.args.8":      "--v=4",
-			"spec.template.spec.containers.0.env.0.name":  "A",
-			"spec.template.spec.containers.0.env.0.value": "b",
+			"spec.template.spec.containers.0.env.1.name":  "A",
+			"spec.template.spec.containers.0.env.1.value": "b",
+		}},
+		{"volumes", "extraVolumes[0].name=own,extraVolumes[0].secret.secretName=s,extraVolumeMounts[0].name=own,extraVolumeMounts[0].mountPath=/own", "StatefulSet/elsewhere/rukpak-apiserver", map[string]any{
+			"spec.template.spec.volumes.0.secret.secretName":           "s",
+			"spec.template.spec.containers.0.volumeMounts.0.mountPath": "/own",
+			"spec.template.spec.containers.0.volumeMounts.1.mountPath": "/var/lib/rukpak-apiserver",
+			"spec.template.spec.volumes.1.configMap.name":              "rukpak-apiserver-audit-2h89b2kkcm",
+		}},
+		// What makes etcd's certificates runs the server's image as well.
+		{"where pods run", "topology=ha,imagePullSecrets[0].name=regcred,tolerations[0].key=infra,nodeSelector.pool=infra,image.tag=1", "Job/elsewhere/rukpak-etcd-certs-" + hash("rukpak-apiserver:1"), map[string]any{
+			"spec.template.spec.imagePullSecrets.0.name": "regcred",
+			"spec.template.spec.tolerations.0.key":       "infra",
+			"spec.template.spec.nodeSelector.pool":       "infra",
+		}},
+		{"an etcd of one's own", "topology=ha,ha.replicas=5,ha.etcd.servers={https://a:2379,https://b:2379}", "Deployment/elsewhere/rukpak-apiserver", map[string]any{
+			"spec.replicas": 5,
+			"spec.template.spec.containers.0.env.0.value": "https://a:2379,https://b:2379",
 		}},
 		{"namespace", "", "APIService//v1alpha1.rukpak.io", map[string]any{"spec.service.namespace": "elsewhere"}},
 		{"bucket", "topology=ha,ha.contentStore=s3://content?region=eu-west-1", "Deployment/elsewhere/rukpak-apiserver", map[string]any{
@@ -98,13 +116,24 @@ func TestValues(t *testing.T) {
 			if o == nil {
 				t.Fatalf("there is no %s", test.object)
 			}
+			for id := range got {
+				if strings.Contains(test.values, "ha.etcd.servers") && strings.Contains(id, "etcd") {
+					t.Errorf("there is %s", id)
+				}
+			}
 			for path, want := range test.want {
-				if value := at(o.Object, path); value != want {
+				if value := at(o.Object, path); fmt.Sprint(value) != fmt.Sprint(want) {
 					t.Errorf("%s is %v, not %v", path, value, want)
 				}
 			}
 		})
 	}
+}
+
+// hash is how the chart names a Job after its image.
+func hash(image string) string {
+	sum := sha256.Sum256([]byte(image))
+	return hex.EncodeToString(sum[:4])
 }
 
 // ownImages takes out of the policy of pods how it knows the server's images: the chart says them, and the kustomization has the
