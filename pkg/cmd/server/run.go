@@ -18,7 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -214,10 +213,11 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 	if p.Standalone {
 		r.Admission = nil
 	}
-	p.config.AddHealthzChecks(healthz.NamedCheck("etcd", p.checkEtcd), healthz.NamedCheck("etcd-space", p.checkEtcdSpace))
+	p.addEtcdChecks()
 	if err := r.ApplyTo(p.config); err != nil {
 		return fmt.Errorf("apply the flags: %w", err)
 	}
+	p.measureEtcd()
 	makeFrugal(p.config.SecureServing)
 	p.waitForClientCAs()
 	p.config.Authentication.APIAudiences = append(authenticator.Audiences(p.APIAudiences), v1alpha1.TokenAudience)
