@@ -277,3 +277,21 @@ func TestUploadThatIsOvertakenByTheSpec(t *testing.T) {
 		})
 	}
 }
+
+// Who is refused early hears why, however much is on its way: an answer before the body is read would break the connection, in
+// front of which kube-apiserver says 503.
+func TestRefusedBodiesAreHeard(t *testing.T) {
+	const times = 10
+	namespace := newNamespace(t)
+	u := newUser(t, namespace, rule("bundles/content", "get", "update"))
+	create(t, namespace, uploadBundle("app", "raw"))
+	path, body := contentPath(namespace, "app"), canonical(t, noise("a", 1, 4<<20))
+	for _, w := range bothWays(t) {
+		for range times {
+			w.do(t, http.MethodPut, path, u.token, bytes.NewReader(body), "If-Match", `"sha256:0"`).expect(t, http.StatusPreconditionFailed, "not there")
+			w.do(t, http.MethodPut, path+"/a", u.token, bytes.NewReader(body)).expect(t, http.StatusMethodNotAllowed, "update of a part")
+			w.do(t, http.MethodPut, path+"?recursive=2", u.token, bytes.NewReader(body)).expect(t, http.StatusBadRequest, "recursive")
+			w.do(t, http.MethodPut, contentPath(namespace, "other"), u.token, bytes.NewReader(body)).expect(t, http.StatusNotFound, "other")
+		}
+	}
+}

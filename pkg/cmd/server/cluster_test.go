@@ -129,26 +129,34 @@ func TestDefaultClasses(t *testing.T) {
 	for name, test := range map[string]struct {
 		classes []runtime.Object
 		fail    string // the verb that fails once
+		after   int    // how often it works before
 		want    []string
 	}{
 		"none":                          {want: []string{"plain", "raw"}},
 		"one":                           {classes: []runtime.Object{mine}, want: []string{"mine"}},
 		"none, and no answer at first":  {fail: "list", want: []string{"plain", "raw"}},
 		"none, and no making, at first": {fail: "create", want: []string{"plain", "raw"}},
+		"none, and one could be made":   {fail: "create", after: 1, want: []string{"plain", "raw"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := rukpakfake.NewClientset(test.classes...)
-				failed := false
+				calls := 0
+				maker := &classMaker{}
 				if test.fail != "" {
 					client.PrependReactor(test.fail, "provisionerclasses", func(clienttesting.Action) (bool, runtime.Object, error) {
-						first := !failed
-						failed = true
-						return first, nil, errors.New("not yet")
+						calls++
+						if calls <= test.after+1 && maker.ready(nil) == nil {
+							t.Error("it is ready before its time")
+						}
+						return calls == test.after+1, nil, errors.New("not yet")
 					})
 				}
-				if err := ensureClasses(t.Context(), client); err != nil {
+				if err := maker.run(t.Context(), client); err != nil {
 					t.Fatal(err)
+				}
+				if err := maker.ready(nil); err != nil {
+					t.Error(err)
 				}
 				list, err := client.RukpakV1alpha1().ProvisionerClasses().List(t.Context(), metav1.ListOptions{})
 				if err != nil {
@@ -171,8 +179,12 @@ func TestDefaultClasses(t *testing.T) {
 	cancel()
 	client := rukpakfake.NewClientset()
 	client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
-	if err := ensureClasses(ctx, client); !errors.Is(err, context.Canceled) {
+	maker := &classMaker{}
+	if err := maker.run(ctx, client); !errors.Is(err, context.Canceled) {
 		t.Errorf("at the end of the server: %v", err)
+	}
+	if err := maker.ready(errors.New("etcd is another one's")); err != nil {
+		t.Errorf("a server that refuses is not ready to say so: %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -45,6 +47,7 @@ type process struct {
 	uploads  *upload.Sessions
 	instance *instance.Guard
 	endpoint *endpoint
+	classes  classMaker
 	// certificates are what is served with, and what the server is trusted by.
 	certificates *certificates
 	config       *genericapiserver.RecommendedConfig
@@ -213,6 +216,7 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 	if p.Standalone {
 		r.Admission = nil
 	}
+	p.config.AddReadyzChecks(healthz.NamedCheck("rukpak-classes", func(*http.Request) error { return p.classes.ready(p.instance.Err()) }))
 	p.addEtcdChecks()
 	if err := r.ApplyTo(p.config); err != nil {
 		return fmt.Errorf("apply the flags: %w", err)
@@ -242,7 +246,7 @@ func (p *process) makeLoopback() error {
 func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) error {
 	hooks := map[string]func(context.Context) error{
 		"rukpak-informers":    p.whenWhole(func(ctx context.Context) error { p.informers.Start(ctx.Done()); return nil }),
-		"rukpak-classes":      p.whenWhole(func(ctx context.Context) error { return ensureClasses(ctx, p.loopback) }),
+		"rukpak-classes":      p.whenWhole(func(ctx context.Context) error { return p.classes.run(ctx, p.loopback) }),
 		"rukpak-leader":       p.runLeader,
 		"rukpak-certificates": p.certificates.follow,
 		"rukpak-instance":     p.watchInstance,

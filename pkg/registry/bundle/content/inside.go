@@ -52,9 +52,11 @@ func asksInside(o *rukpak.BundleContentOptions) bool {
 }
 
 // refuseInside answers what would write a part of a content, which is whole or not at all.
-func refuseInside(w http.ResponseWriter, responder rest.Responder) {
+func refuseInside(w http.ResponseWriter, req *http.Request, responder rest.Responder) {
 	w.Header().Set("Allow", http.MethodGet+", "+http.MethodHead)
-	responder.Error(apierrors.NewMethodNotSupported(rukpak.Resource("bundles/content"), "update of a part"))
+	err := apierrors.NewMethodNotSupported(rukpak.Resource("bundles/content"), "update of a part")
+	Drain(w, req, err)
+	responder.Error(err)
 }
 
 // inside answers GET and HEAD of one file, of a list of files, or of the tar.

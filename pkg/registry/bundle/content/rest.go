@@ -188,12 +188,13 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := genericapirequest.WithNamespace(req.Context(), namespace)
 		if err := checkQuery(req.URL.Query()); err != nil {
+			Drain(w, req, err)
 			responder.Error(err)
 			return
 		}
 		if req.Method == http.MethodPut {
 			if asksInside(o) {
-				refuseInside(w, responder)
+				refuseInside(w, req, responder)
 				return
 			}
 			r.put(ctx, name, o, w, req, responder)

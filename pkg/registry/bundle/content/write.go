@@ -33,15 +33,15 @@ import (
 func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOptions, w http.ResponseWriter, req *http.Request, responder rest.Responder) {
 	body := newPacedReader(w, req.Body)
 	defer body.finish()
+	var b *rukpak.Bundle
+	var code int
 	t, err := r.target(ctx, name, o, req)
-	if err != nil {
-		countFailure(err)
-		responder.Error(err)
-		return
+	if err == nil {
+		b, code, err = r.write(ctx, t, body, req)
 	}
-	b, code, err := r.write(ctx, t, body, req)
 	if err != nil {
 		countFailure(err)
+		Drain(w, req, err)
 		responder.Error(err)
 		return
 	}

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 )
 
@@ -90,27 +88,6 @@ func (b *body) finish() {
 	if !b.interrupted.Load() {
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
-}
-
-// Bounds of what is read of a body that is not wanted.
-const (
-	drainBytes = 32 << 20
-	drainTime  = 5 * time.Second
-)
-
-// drain reads the body of a request that is refused, so that the client hears why. One that has not sent all of it by then
-// would find its connection broken, and kube-apiserver in between says nothing better.
-func drain(w http.ResponseWriter, req *http.Request, refusal error) {
-	var status apierrors.APIStatus
-	if errors.As(refusal, &status) && status.Status().Code == http.StatusRequestTimeout {
-		return // there is no more
-	}
-	control := http.NewResponseController(w)
-	// As for a read: where deadlines are not supported it is bounded by its size alone.
-	_ = control.SetReadDeadline(time.Now().Add(drainTime))
-	// However far it comes, the answer follows.
-	_, _ = io.CopyN(io.Discard, req.Body, drainBytes)
-	_ = control.SetReadDeadline(time.Time{})
 }
 
 // running is a request that appends to a session in this process.

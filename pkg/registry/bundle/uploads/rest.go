@@ -155,7 +155,7 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 			name: name, id: id, w: w, req: req, responder: responder,
 		}
 		if err := r.serve(c); err != nil {
-			drain(w, req, err)
+			subresource.Drain(w, req, err)
 			responder.Error(err)
 		}
 	}), nil
