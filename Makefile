@@ -44,8 +44,10 @@ build: ## Build our static programs into _output/bin
 run: build ## Run the server alone, without a cluster, and do the main job once in front of you
 	hack/run.sh
 
+# At once: the integration tests wait more than they work.
 .PHONY: test
-test: unit integration ## Run the unit and the integration tests
+test: ## Run the unit and the integration tests
+	$(MAKE) --no-print-directory -j2 unit integration
 
 .PHONY: s3
 s3: $(BIN)/versitygw ## Build the S3 server that the tests of the content stores use

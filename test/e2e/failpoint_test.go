@@ -38,11 +38,16 @@ const dataDir = "/var/lib/rukpak-apiserver"
 // TestCrashPoints kills the server once at each of its failpoints. Each time a bundle with content is
 // given another image: the old content is collected and the new one unpacked, so that every point is passed.
 func TestCrashPoints(t *testing.T) {
+	const bundle = "app"
 	s := begin(t)
 	s.deployFailpoints()
 	class := s.class("forgetful", v1alpha1.ProvisionerPlain, func(c *v1alpha1.ProvisionerClass) {
 		c.RevisionHistoryLimit = ptr.To[int32](0)
 	})
+	first := small("first")
+	ref, _ := s.push("first", first)
+	s.bundle(bundle, class, ref)
+	s.holds(s.unpacked(bundle), first)
 	for i, point := range failpoint.Names() {
 		switch part, _, _ := strings.Cut(point, "/"); part {
 		case "upload":
@@ -52,14 +57,10 @@ func TestCrashPoints(t *testing.T) {
 		}
 		passed := t.Run(point, func(t *testing.T) {
 			s := s.in(t)
-			bundle := fmt.Sprintf("app-%d", i)
-			first, next := small(point+" first"), small(point+" next")
-			before, _ := s.push(fmt.Sprintf("v%d-first", i), first)
-			after, _ := s.push(fmt.Sprintf("v%d-next", i), next)
-			s.bundle(bundle, class, before)
-			s.holds(s.unpacked(bundle), first)
+			next := small(point)
+			ref, _ := s.push(fmt.Sprintf("v%d", i), next)
 			change := func() {
-				s.update(bundle, func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Reference = after })
+				s.update(bundle, func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Reference = ref })
 			}
 			if point == "collect/after-remove-record" {
 				// A commit removes the records of what it drops itself. Only one that dies before leaves them.

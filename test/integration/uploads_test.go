@@ -63,9 +63,9 @@ func (r reply) location(t *testing.T, base string) string {
 
 // The protocol survives the way through kube-apiserver: methods, header fields and codes.
 func TestUploadInParts(t *testing.T) {
+	clean := noDebris(t)
 	for _, w := range bothWays(t) {
 		t.Run(w.name, func(t *testing.T) {
-			clean := noDebris(t)
 			namespace := newNamespace(t)
 			u := uploader(t, namespace)
 			create(t, namespace, uploadBundle("app", "raw"))
@@ -94,9 +94,10 @@ func TestUploadInParts(t *testing.T) {
 			path = send(http.MethodPost, uploadsPath(namespace, "app"), body[:half]).expect(t, http.StatusCreated).location(t, uploadsPath(namespace, "app"))
 			send(http.MethodDelete, path, nil).expect(t, http.StatusNoContent)
 			send(http.MethodGet, path, nil).expect(t, http.StatusNotFound, "UploadNotFound")
-			clean()
 		})
 	}
+	t.Run("over a bad line", uploadOverABadLine)
+	clean()
 }
 
 // Every verb is needed, and besides the one that writes content at once.
@@ -123,9 +124,8 @@ func TestWhoMayUpload(t *testing.T) {
 	}
 }
 
-// TestClientUploadsOverABadLine cuts the client's connections to kube-apiserver again and again.
-func TestClientUploadsOverABadLine(t *testing.T) {
-	clean := noDebris(t)
+// uploadOverABadLine cuts the client's connections to kube-apiserver again and again.
+func uploadOverABadLine(t *testing.T) {
 	namespace := newNamespace(t)
 	u := uploader(t, namespace)
 	create(t, namespace, uploadBundle("app", "raw"))
@@ -149,7 +149,6 @@ func TestClientUploadsOverABadLine(t *testing.T) {
 	if n := left.Load(); n > cuts/2 {
 		t.Errorf("the line was cut only %d times", cuts-n)
 	}
-	clean()
 }
 
 // weakConn ends after some bytes, as long as cuts are left.

@@ -41,11 +41,19 @@ const (
 	bundlesURL = "/apis/rukpak.io/v1alpha1/bundles"
 )
 
-// TestCertificates is one test, since its parts share a control plane and change it for good.
+// TestCertificates and TestAPIService have a control plane each, which their parts change for good.
 func TestCertificates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	t.Run("rotation", w.rotation)
 	t.Run("front proxy", w.frontProxy)
+}
+
+// TestAPIService is about what else may stand where the server's API is to be.
+func TestAPIService(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t, 2)
 	t.Run("claims", w.claims)
 	t.Run("brought along", w.broughtAlong)
 	t.Run("uninstall", w.uninstall)

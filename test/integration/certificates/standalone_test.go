@@ -19,6 +19,7 @@ import (
 // TestStandaloneRotates lets a server without a cluster replace its CA in its own time. Whoever reads its kubeconfig anew is
 // let in all the while, and its authority outlives a restart.
 func TestStandaloneRotates(t *testing.T) {
+	t.Parallel()
 	programs := must(harness.FindPrograms(t.Context()))(t)
 	s := must(harness.StartStandalone(t.Context(), programs, t.TempDir(), "--serving-cert-validity=15s", "--ca-overlap=2s", "--ca-validity=20s"))(t)
 	t.Cleanup(func() {

@@ -74,14 +74,14 @@ func inBucket(t *testing.T, name string, server *s3test.Server) (class string, w
 	return made.Name, wire, store
 }
 
-func TestKilledReplicasOverABucket(t *testing.T) {
-	class, _, store := inBucket(t, "killed", s3test.Start(t))
-	killReplicas(t, class, store)
+func TestBucket(t *testing.T) {
+	class, wire, store := inBucket(t, "large", s3test.Start(t))
+	t.Run("killed replicas", func(t *testing.T) { killReplicas(t, class, store) })
+	t.Run("is away", func(t *testing.T) { bucketIsAway(t, class, wire) })
 }
 
-// TestBucketIsAway cuts a bucket off, and makes it slow. Objects are served as ever.
-func TestBucketIsAway(t *testing.T) {
-	class, wire, _ := inBucket(t, "away", s3test.Start(t))
+// bucketIsAway cuts a bucket off, and makes it slow. Objects are served as ever.
+func bucketIsAway(t *testing.T, class string, wire *harness.Wire) {
 	check := unharmed(t)
 	s := newStored(t, class, "away", 1<<20)
 	calls := s.calls()
