@@ -285,15 +285,15 @@ func checkGlobal(header *tar.Header) error {
 func openForeign(ctx context.Context, r io.Reader, limits Limits) (*foreign, error) {
 	f := &foreign{src: &source{ctx: ctx, r: r, max: math.MaxInt64}, limits: limits}
 	buffered := bufio.NewReaderSize(f.src, 128<<10)
-	magic, err := buffered.Peek(2)
+	magic, err := buffered.Peek(magicSize)
 	switch {
 	case f.src.err != nil:
 		return nil, f.src.err
 	case err == io.EOF && len(magic) == 0:
 		return nil, fmt.Errorf("%w: it is empty", ErrNotTar)
-	case string(magic) != gzipHeader[:2]:
+	case !strings.HasPrefix(string(magic), gzipHeader[:2]):
 		f.r = buffered
-		return f, nil
+		return f, CheckFormat(magic)
 	}
 	f.src.max, f.compressed = limits.CompressedBytes, true
 	if f.r, err = gzip.NewReader(buffered); err != nil {

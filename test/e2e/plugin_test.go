@@ -71,7 +71,7 @@ func TestKubectlBundle(t *testing.T) {
 	missing := s.reference(nodeRegistry, "none")
 	s.expectPlugin(0, nil, "create", "gone", "--image", missing)
 	s.eventuallyPlugin([]string{"pod/gone-", "waiting to start"}, "logs", "gone")
-	s.expectPlugin(8, []string{"is not ready after", "attempt "}, "wait", "gone", "--timeout", "2s")
+	s.expectPlugin(8, []string{"is not ready after", "attempt "}, "wait", "gone", "--patient", "--timeout", "2s")
 	s.expectPlugin(0, []string{"a new attempt was asked for"}, "retry", "gone")
 	s.eventuallyPlugin([]string{"ImageNotFound: push it"}, "describe", "gone")
 }

@@ -58,6 +58,7 @@ func TestPluginPull(t *testing.T) {
 				t.Errorf("beside the folder there is something left: %v", left)
 			}
 			p.pipe(t, "", "verify", "app", "new/folder").expect(t, 0)
+			p.mounted(t)
 			p.pipe(t, "", "pull", "app@"+digestOf(archive)[7:15], "some.tar.gz", "--quiet").expect(t, 0)
 			p.pipe(t, "", "pull", "app@-1").expect(t, 4, "has only 1 content", "kubectl bundle history app")
 			p.pipe(t, "", "pull", "app@x").expect(t, 2, "no revision")
@@ -226,12 +227,30 @@ func TestPluginFailures(t *testing.T) {
 		p := servers["cluster"]
 		p = p.as(t, newUser(t, p.namespace, rule("bundles", "get")))
 		p.pipe(t, "", "describe", "app").expect(t, 0, digestOf(archive))
-		for _, args := range [][]string{{"pull", "app"}, {"list"}, {"tree", "app"}, {"push", "app", "."}, {"retry", "app"}} {
+		for _, args := range [][]string{{"pull", "app"}, {"list"}, {"tree", "app"}, {"push", "app", "."}, {"create", "new", "--upload"}} {
 			p.pipe(t, "", args...).expect(t, 5, "forbidden", "hint: ask an administrator")
 		}
 		p.terminal(t, "pull", "app").expect(t, 5, "cannot get resource", "kubectl bundle doctor")
 		p.pipe(t, "", "doctor").expect(t, 0, "you may not read content", "kubectl create role")
 	})
+}
+
+// mounted pulls to where something is mounted, beside which nothing can be written.
+func (p *plugin) mounted(t *testing.T) {
+	t.Helper()
+	pull := strings.Join(p.command(t.Context(), "pull", "app", "ro/mount").Args, " ")
+	cmd := exec.CommandContext(t.Context(), "unshare", "-rm", "sh", "-ec", "mkdir ro; mount -t tmpfs tmpfs ro; mkdir ro/mount; mount -t tmpfs tmpfs ro/mount; mount -o remount,ro ro; "+
+		pull+"; touch ro/mount/extra; "+pull+" --replace; find ro/mount | sort")
+	cmd.Dir, cmd.Env = p.dir, p.command(t.Context(), "list").Env
+	stdout, stderr, err := output(cmd, "")
+	if strings.Contains(stderr, "unshare") || strings.Contains(stderr, "mount:") {
+		t.Logf("this machine gives no user namespace: %s", stderr)
+		return
+	}
+	o := outcome{stdout, stderr, exitCode(t, err)}.expect(t, 0, "3 files")
+	if want := "ro/mount\nro/mount/bin\nro/mount/bin/run\nro/mount/current\nro/mount/manifests\nro/mount/manifests/a.yaml\n"; o.stdout != want {
+		t.Errorf("there is\n%s, not\n%s", o.stdout, want)
+	}
 }
 
 // fullDisk pulls to a disk on which there is no room.

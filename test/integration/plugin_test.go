@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/test/readme"
 )
 
 // The way of one content: written from a folder, looked at, changed, compared, checked.
@@ -93,6 +94,46 @@ func TestPluginReadsAndWrites(t *testing.T) {
 	}
 }
 
+// What is printed of names does nothing to a terminal, and is exact elsewhere.
+func TestPluginIsHarmless(t *testing.T) {
+	t.Parallel()
+	p := alone(t).plugin(t)
+	const name = "run\u202egpj.sh"
+	p.put(t, "app", canonical(t, entry{name: name, body: "echo \u202e\n"}))
+	const seen = "run\ufffdgpj.sh"
+	other := t.TempDir()
+	for _, args := range [][]string{{"ls", "app"}, {"ls", "app", "-l"}, {"tree", "app"}, {"diff", "app", other, "--names"}, {"diff", "app", other}} {
+		if got := p.terminal(t, args...).expect(t, whatever, seen).stdout; strings.Contains(got, "\u202e") {
+			t.Errorf("%q turns the text: %q", args, got)
+		}
+	}
+	p.pipe(t, "", "ls", "app").expect(t, 0, name)
+	p.pipe(t, "", "ls", "app", "-o", "json").expect(t, 0, name)
+	p.pipe(t, "", "diff", "app", other, "--names").expect(t, 1, name)
+	p.terminal(t, "ls", "app", "-o", "json").expect(t, 0, `"run\u202egpj.sh"`)
+}
+
+// The session of the plugin's page is what happens.
+func TestPluginFirstTime(t *testing.T) {
+	t.Parallel()
+	p := alone(t).plugin(t)
+	steps := must(readme.Steps(filepath.Join(shared.Root, "docs/kubectl-bundle.md"), "first time"))(t)
+	bin := t.TempDir()
+	for name, from := range map[string]string{"kubectl-bundle": p.program, "kubectl": shared.Kubectl(t.Context(), p.home, p.kubeconfig).Path} {
+		if err := os.Symlink(from, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"KUBECONFIG=" + p.kubeconfig, "HOME=" + p.home, "TMPDIR=" + p.home, "KUBECTL_KUBERC=false", "PATH=" + bin + ":" + os.Getenv("PATH")}
+	for _, step := range steps {
+		// A person sees both streams, and diff ends with 1 where it finds something.
+		step.Command = "{ " + step.Command + "\n} 2>&1 || test $? = 1"
+		if err := step.Run(t.Context(), p.dir, env); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Waiting ends when there is content, when there will be none, and when the time is over.
 func TestPluginWaits(t *testing.T) {
 	t.Parallel()
@@ -104,10 +145,10 @@ func TestPluginWaits(t *testing.T) {
 	must(client.RukpakV1alpha1().ProvisionerClasses().Create(t.Context(), class, metav1.CreateOptions{}))(t)
 
 	p.pipe(t, "", "create", "gone", "--image", "127.0.0.1:1/none:1", "--class", "hasty", "--wait").expect(t, 1, "attempt 1", "kubectl bundle retry gone")
-	p.terminal(t, "wait", "gone").expect(t, 1, "127.0.0.1:1", "kubectl bundle retry gone")
+	p.terminal(t, "wait", "gone").expect(t, 1, "127.0.0.1:1", "\n  when that is done, try again at once: kubectl bundle retry gone")
 	p.pipe(t, "", "describe", "gone").expect(t, 0, "Failing", "What to do next:", "kubectl bundle retry gone -n default")
 	p.pipe(t, "", "retry", "gone", "--wait").expect(t, 1, "a new attempt was asked for")
-	p.pipe(t, "", "refresh", "gone").expect(t, 0, "its image will be looked up anew")
+	p.pipe(t, "", "refresh", "gone").expect(t, 6, "it is not unpacked", "kubectl bundle retry gone")
 	p.pipe(t, "", "doctor").expect(t, 0, "warn  not unpacked, 1 of 1 bundle in all namespaces: default/gone")
 
 	p.pipe(t, "", "create", "later", "--upload", "--class", "raw").expect(t, 0)

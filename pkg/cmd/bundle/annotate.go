@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,27 +21,29 @@ import (
 // request is what a command asks for with an annotation.
 type request struct {
 	annotation string
-	// done says what was asked for.
-	done string
+	// outlook says what will come of it.
+	outlook func(state) outlook
 	// handled is the value that the server has acted upon.
 	handled func(*v1alpha1.Bundle) string
 	// busy, if set, reports whether what was asked for is still being worked on after that.
 	busy func(*v1alpha1.Bundle) bool
 	// failed, if set, reports whether it has ended in vain, though content may be served.
-	failed  func(*v1alpha1.Bundle) bool
-	wait    bool
-	timeout time.Duration
+	failed func(*v1alpha1.Bundle) bool
+	wait   bool
+	waiting
 }
 
 // retry asks for an attempt.
 func (s *session) retry() *cobra.Command {
 	r := &request{
-		annotation: v1alpha1.AnnotationRetry, done: "a new attempt was asked for",
+		annotation: v1alpha1.AnnotationRetry, outlook: retryOutlook,
 		handled: func(b *v1alpha1.Bundle) string { return b.Status.LastHandledRetry },
 	}
 	return s.asking(r, &cobra.Command{
 		Use:   "retry NAME",
 		Short: "Try again at once to unpack a bundle that fails",
+		Long: `Try again at once to unpack a bundle that fails. Where nothing would come of it nothing is asked for, and it says why: of a
+bundle whose content is served that is no failure; one that is suspended, or has no class, ends with 6.`,
 		Example: `  # After what was wrong has been mended
   kubectl bundle retry app --wait`,
 	})
@@ -51,7 +54,7 @@ func (s *session) asking(r *request, cmd *cobra.Command) *cobra.Command {
 	cmd.ValidArgsFunction = s.completeNames
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return s.ask(cmd.Context(), r, args[0]) }
 	cmd.Flags().BoolVar(&r.wait, "wait", false, "Wait until the content is there.")
-	cmd.Flags().DurationVar(&r.timeout, "timeout", defaultWait, "How long to wait. 0 is for ever.")
+	r.waiting.flags(cmd)
 	return cmd
 }
 
@@ -60,21 +63,31 @@ func (s *session) ask(ctx context.Context, r *request, arg string) error {
 	if err != nil {
 		return err
 	}
+	// Who may ask need not be allowed to look: then what will come of it is known only afterwards.
+	b, err := bundles.Get(ctx, name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	looked := err == nil
+	if looked {
+		if o := r.outlook(stateOf(b)); !o.asks {
+			return s.idle(ctx, bundles, name, r, o)
+		}
+	}
 	value := time.Now().UTC().Format(time.RFC3339Nano)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{r.annotation: value}}})
 	if err != nil {
 		return err
 	}
-	b, err := bundles.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
+	if b, err = bundles.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	if b.Spec.Source.Type != v1alpha1.SourceTypeImage {
-		s.say("bundle/%s: nothing is fetched for a bundle whose source is %s", name, b.Spec.Source.Type)
-		return nil
+	o := r.outlook(stateOf(b))
+	if !o.asks && !looked {
+		return s.idle(ctx, bundles, name, r, o)
 	}
 	if !s.quiet {
-		if err := s.print("bundle.rukpak.io/%s: %s", name, r.done); err != nil {
+		if err := s.print("bundle.rukpak.io/%s: %s", name, o.says); err != nil {
 			return err
 		}
 	}
@@ -84,24 +97,36 @@ func (s *session) ask(ctx context.Context, r *request, arg string) error {
 	return s.waitHandled(ctx, bundles, name, r, value)
 }
 
+// idle ends a command that asks for nothing.
+func (s *session) idle(ctx context.Context, bundles typed.BundleInterface, name string, r *request, o outlook) error {
+	if o.hint != "" {
+		return fail(ExitNoContent, fmt.Errorf("bundle %q: %s", name, o.says), "%s", o.hint)
+	}
+	s.say("bundle/%s: %s", name, o.says)
+	if !r.wait {
+		return nil
+	}
+	return s.waitReady(ctx, bundles, name, r.waiting)
+}
+
 // waitHandled waits until a request was acted upon, and then as wait does.
 func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface, name string, r *request, value string) error {
 	began := time.Now()
-	err := s.waitUntil(ctx, bundles, name, r.timeout, func(b *v1alpha1.Bundle) (bool, error) {
+	err := s.waitUntil(ctx, bundles, name, r.waiting, func(b *v1alpha1.Bundle) (bool, error) {
 		if r.handled(b) != value || r.busy != nil && r.busy(b) {
 			return false, nil
 		}
 		if r.failed != nil && r.failed(b) {
-			return false, s.givesUp(b)
+			return false, &vain{stateOf(b).next()}
 		}
 		return true, nil
 	})
 	if err != nil {
 		return err
 	}
-	left := r.timeout
-	if left > 0 {
-		if left -= time.Since(began); left <= 0 {
+	left := r.waiting
+	if left.timeout > 0 {
+		if left.timeout -= time.Since(began); left.timeout <= 0 {
 			return fail(ExitUnavailable, fmt.Errorf("bundle %q is not ready after %s", name, r.timeout), "--timeout waits longer")
 		}
 	}

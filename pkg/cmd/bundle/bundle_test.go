@@ -4,6 +4,7 @@
 package bundle
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -17,6 +18,11 @@ func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
 	code = Main(t.Context(), args, streams)
 	return out.String(), errOut.String(), code
+}
+
+// streamsTo are the streams of a session of which nothing is looked at.
+func streamsTo(w io.Writer) genericiooptions.IOStreams {
+	return genericiooptions.IOStreams{In: strings.NewReader(""), Out: w, ErrOut: w}
 }
 
 // Each command says what it does, with an example that names it.
@@ -70,12 +76,5 @@ func TestUsage(t *testing.T) {
 				t.Errorf("it ends with %d:\n%s%s", code, stdout, stderr)
 			}
 		})
-	}
-}
-
-// What others wrote moves no cursor.
-func TestClean(t *testing.T) {
-	if got := clean("a\x1b[2Jb\rc\nd\u009be\tf"); got != "a\ufffd[2Jb\ufffdc d\ufffde f" {
-		t.Errorf("%q", got)
 	}
 }

@@ -98,52 +98,6 @@ func (d *examination) classes(ctx context.Context) []finding {
 	return []finding{ok("the classes %s; the default is %s", names(all), defaults[0])}
 }
 
-// bundlesState looks at bundles for what is wrong with the server's stores.
-func (d *examination) bundlesState(ctx context.Context) []finding {
-	list, where, err := d.allBundles(ctx)
-	if err != nil {
-		return []finding{unknown("the bundles cannot be listed: %v", err)}
-	}
-	var failing, full, lost []string
-	for i := range list.Items {
-		st := stateOf(&list.Items[i])
-		name := st.Namespace + "/" + st.Name
-		if st.full.Status == metav1.ConditionTrue {
-			full = append(full, name)
-		}
-		if st.available.Reason == "ContentLost" && st.available.Status != metav1.ConditionTrue {
-			lost = append(lost, name)
-		}
-		if st.failing() {
-			failing = append(failing, name+" ("+st.ready.Reason+")")
-		}
-	}
-	var findings []finding
-	if len(full) > 0 {
-		findings = append(findings, bad("delete bundles, or enlarge the volume or bucket of the store; it goes on by itself then", "a content store is full: %s wait for room", names(full)))
-	}
-	if len(lost) > 0 {
-		findings = append(findings, bad("images are unpacked again by themselves, uploads have to be pushed again; if you did not remove it, see docs/integrity.md", "stored content is lost: %s", names(lost)))
-	}
-	if len(failing) > 0 {
-		findings = append(findings, warning(program+" describe NAME -n NAMESPACE says what to do about each", "not unpacked, %d of %s %s: %s", len(failing), plural(int64(len(list.Items)), "bundle"), where, names(failing)))
-	}
-	if len(findings) == 0 {
-		findings = append(findings, ok("%s %s, none fails, and the stores have room for them", plural(int64(len(list.Items)), "bundle"), where))
-	}
-	return findings
-}
-
-// allBundles lists all bundles, or those of the namespace if no more may be seen.
-func (d *examination) allBundles(ctx context.Context) (*v1alpha1.BundleList, string, error) {
-	list, err := d.rukpak.RukpakV1alpha1().Bundles(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if !apierrors.IsForbidden(err) {
-		return list, "in all namespaces", err
-	}
-	list, err = d.rukpak.RukpakV1alpha1().Bundles(d.in).List(ctx, metav1.ListOptions{})
-	return list, "in namespace " + d.in, err
-}
-
 // pods looks at the server's own pods.
 func (d *examination) pods(ctx context.Context) []finding {
 	if d.alone {

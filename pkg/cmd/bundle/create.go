@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -34,7 +33,7 @@ type createOptions struct {
 	labels  map[string]string
 	dryRun  string
 	wait    bool
-	timeout time.Duration
+	waiting waiting
 }
 
 // create makes a bundle.
@@ -45,6 +44,9 @@ func (s *session) create() *cobra.Command {
 		Short: "Make a bundle from an image, a folder or an archive",
 		Example: `  # From an image, and wait until its content is there
   kubectl bundle create app --image registry.example/app@sha256:0123… --wait
+
+  # From an image that somebody else pushes in the next hour
+  kubectl bundle create app --image registry.example/app:1.4 --wait --patient --timeout 1h
 
   # A part of an image, pulled with a secret of the namespace
   kubectl bundle create app --image registry.example/app:1.4 --path /manifests --image-pull-secret regcred
@@ -71,7 +73,7 @@ func (s *session) create() *cobra.Command {
 	f.StringToStringVar(&o.labels, "label", nil, "Labels, as in: --label app=web,tier=front.")
 	f.StringVar(&o.dryRun, "dry-run", "none", "none; client: print what would be sent; server: have it checked, and nothing kept.")
 	f.BoolVar(&o.wait, "wait", false, "Wait until the content is there.")
-	f.DurationVar(&o.timeout, "timeout", defaultWait, "How long to wait. 0 is for ever.")
+	o.waiting.flags(cmd)
 	s.completeClass(cmd)
 	return cmd
 }
@@ -91,9 +93,9 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	if o.image == "" && (o.path != "" || o.pull != "" || len(o.secrets) > 0) {
 		return usage("--path, --pull-policy and --image-pull-secret are for --image")
 	}
-	if o.from != "" {
+	if o.from != "" && o.from != "-" {
 		// A bundle whose content cannot be read here would be left behind.
-		if _, err := os.Stat(o.from); err != nil {
+		if err := o.readable(); err != nil {
 			return err
 		}
 	}
@@ -122,14 +124,45 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	}
 	if o.from != "" {
 		if err := o.session.upload(ctx, bundles, name, o.from, typed.UploadContentOptions{}); err != nil {
-			p := o.explain(ctx, err)
-			return fail(p.code, errors.New("the bundle was made, but its content was not written: "+p.Error()), "%s push %s %s%s tries that again", program, name, o.from, o.nameFlag())
+			return o.halfMade(ctx, name, err)
 		}
 	}
 	if o.wait {
-		return o.waitReady(ctx, bundles, name, o.timeout)
+		return o.waitReady(ctx, bundles, name, o.waiting)
 	}
 	return nil
+}
+
+// readable looks at what is to be uploaded.
+func (o *createOptions) readable() error {
+	info, err := os.Stat(o.from)
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	file, err := os.Open(o.from)
+	if err != nil {
+		return err
+	}
+	source, err := checked(&source{file: file, size: info.Size()}, nil)
+	if err != nil {
+		return err
+	}
+	return source.close()
+}
+
+// halfMade says what to do with a bundle whose content was not written.
+func (o *createOptions) halfMade(ctx context.Context, name string, err error) error {
+	p := o.explain(ctx, err)
+	err = errors.New("the bundle was made, but its content was not written: " + p.Error())
+	from := o.from
+	if from == "-" {
+		from = "FOLDER"
+	}
+	hint := fmt.Sprintf("%s push %s %s%s tries that again", program, name, from, o.nameFlag())
+	if p.code == ExitWrongContent {
+		hint = fmt.Sprintf("mend the files, and then %s push %s %s%s; or kubectl delete bundle %s%s", program, name, from, o.nameFlag(), name, o.nameFlag())
+	}
+	return fail(p.code, err, "%s", hint)
 }
 
 // count counts what is true.
@@ -181,7 +214,7 @@ func (s *session) printObject(flags *genericclioptions.PrintFlags, b *v1alpha1.B
 	if err != nil {
 		return fail(ExitUsage, err, "")
 	}
-	if err := printer.PrintObj(b, s.Out); err != nil {
+	if err := printer.PrintObj(b, s.output(*flags.OutputFormat)); err != nil {
 		return fmt.Errorf("print bundle %q: %w", b.Name, err)
 	}
 	return nil

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 
 	"rukpak.io/apiserver/pkg/bytesize"
+	"rukpak.io/apiserver/pkg/cmd/bundle/unified"
 	"rukpak.io/apiserver/pkg/content/listing"
 )
 
@@ -32,7 +32,8 @@ func (s *session) diff() *cobra.Command {
 		Long: `Show how two contents differ, as diff -u does. A and B are each NAME[@REVISION], or a folder or an archive on this machine, which is
 told by a slash in it (./folder) or by its ending (.tar, .tar.gz, .tgz).
 
-Files are compared by their digests, and only those that differ are fetched. Exit code 0 means that they are the same, 1 that they differ.`,
+Files are compared by their digests, and only those that differ are fetched. Of files of more than 1 MiB, of such that are no text, and
+of such with more than some thousand lines that differ it says no more than that they differ. Exit code 0 means that they are the same, 1 that they differ.`,
 		Example: `  # What has the last update changed?
   kubectl bundle diff app@-1 app
 
@@ -67,6 +68,9 @@ func (c *comparison) run(ctx context.Context) error {
 	slices.Sort(paths)
 	differ := false
 	for _, path := range slices.Compact(paths) {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
 		x, inA := c.a.entries[path]
 		y, inB := c.b.entries[path]
 		letter := "M"
@@ -95,7 +99,7 @@ func same(x, y listing.Entry) bool {
 
 func (c *comparison) show(ctx context.Context, letter, path string, x, y listing.Entry) error {
 	if c.names {
-		return c.print("%s %s", letter, clean(path))
+		return c.print("%s %s", letter, path)
 	}
 	for _, line := range notes(letter, path, x, y) {
 		if err := c.print("%s", line); err != nil {
@@ -116,9 +120,11 @@ func (c *comparison) show(ctx context.Context, letter, path string, x, y listing
 	if a == nil || b == nil {
 		return c.print("Files %s and %s differ: %s, %s", side(c.a, path, x), side(c.b, path, y), size(x), size(y))
 	}
-	return difflib.WriteUnifiedDiff(c.Out, difflib.UnifiedDiff{
-		A: lines(a), B: lines(b), FromFile: side(c.a, path, x), ToFile: side(c.b, path, y), Context: 3,
-	})
+	err = unified.Write(ctx, c.output(""), unified.Text{Name: side(c.a, path, x), Content: a}, unified.Text{Name: side(c.b, path, y), Content: b})
+	if errors.Is(err, unified.ErrTooDifferent) {
+		return c.print("Files %s and %s differ: %s in %s, %s in %s: too many of them to show", side(c.a, path, x), side(c.b, path, y), countLines(a), size(x), countLines(b), size(y))
+	}
+	return err
 }
 
 // side names one side of a file in the head of a diff.
@@ -190,16 +196,13 @@ func (c *comparison) text(ctx context.Context, f *files, path string, e listing.
 	return text, nil
 }
 
-// lines splits a text, each line with its end. A last one without says so.
-func lines(text []byte) []string {
-	var lines []string
-	for line := range bytes.Lines(text) {
-		lines = append(lines, string(line))
+// countLines says how many lines a text has.
+func countLines(text []byte) string {
+	n := int64(bytes.Count(text, []byte{'\n'}))
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		n++
 	}
-	if n := len(lines); n > 0 && lines[n-1][len(lines[n-1])-1] != '\n' {
-		lines[n-1] += "\n\\ No newline at end of file\n"
-	}
-	return lines
+	return plural(n, "line")
 }
 
 // completeEither offers bundles, and files of this machine as well.

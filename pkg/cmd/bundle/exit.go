@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -47,6 +48,9 @@ const (
 	// ExitInterrupted means that somebody pressed Ctrl-C.
 	ExitInterrupted = 130
 )
+
+// causeFileNotFound is the cause that the server gives where the content has no such file or directory.
+const causeFileNotFound metav1.CauseType = "FileNotFound"
 
 // problem is an error with what to do about it.
 type problem struct {
@@ -103,9 +107,11 @@ func (s *session) explainStatus(err error) *problem {
 		p.code, p.hint = ExitNotAllowed, "ask an administrator for that verb: the cluster role edit holds what bundles need; docs/kubectl-bundle.md lists what each command does, and \"kubectl bundle doctor"+n+"\" what you may"
 	case code == http.StatusNotFound && isUnknownResource(err):
 		p.code, p.hint = ExitUnavailable, "this cluster serves no bundles: install rukpak-apiserver, or see what is wrong with \"kubectl bundle doctor\""
+	case apierrors.HasStatusCause(err, causeFileNotFound) && s.inside != "":
+		p.code, p.hint = ExitNotFound, fmt.Sprintf("\"%s tree %s%s\" shows the files that there are", program, s.inside, n)
 	case code == http.StatusNotFound:
 		p.code, p.hint = ExitNotFound, "\"kubectl bundle list"+n+"\" shows what there is; -n chooses another namespace"
-		if s.lookedInside {
+		if s.inside != "" {
 			p.hint = "\"kubectl bundle list" + n + "\" shows what bundles there are, \"kubectl bundle history NAME" + n + "\" their contents, \"kubectl bundle tree NAME" + n + "\" the files"
 		}
 	case apierrors.IsAlreadyExists(err):
@@ -150,11 +156,15 @@ func (s *session) explainLocal(err error) *problem {
 		if writing && write.Kept > 0 {
 			p.hint += fmt.Sprintf("; it goes on after the %d bytes that are kept", write.Kept)
 		}
+	case errors.Is(err, download.ErrNoFile):
+		p.code, p.hint = ExitLocal, "what has come is kept in a file of that name until it is whole: see who has put something else there, and remove it; or name another destination"
 	case errors.Is(err, syscall.EPIPE):
 		p.code, p.err = ExitLocal, errors.New("nobody reads the output any more")
 	case errors.Is(err, typed.ErrDigestMismatch):
 		p.code, p.hint = ExitWrongContent, "what came is damaged and was not kept: try again; if it stays, look for a proxy in between that changes what it passes on"
-	case errors.Is(err, tarball.ErrNotTar), errors.Is(err, tarball.ErrNotCanonical):
+	case errors.Is(err, tarball.ErrNotTar):
+		p.code, p.hint = ExitWrongContent, "unpack it, and name the folder; or make a tar or tar.gz of it"
+	case errors.Is(err, tarball.ErrNotCanonical):
 		p.code = ExitWrongContent
 	case isEntry:
 		p.code, p.err = ExitWrongContent, fmt.Errorf("%w", entry)

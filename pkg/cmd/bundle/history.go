@@ -77,7 +77,7 @@ func (s *session) printAs(format string, v any) error {
 		return usage("-o is json or yaml, not %q", format)
 	}
 	if err == nil {
-		_, err = s.Out.Write(text)
+		_, err = s.output(format).Write(text)
 	}
 	return err
 }

@@ -97,7 +97,7 @@ func (o *listOptions) table(ctx context.Context, name string, opts metav1.ListOp
 	printer := printers.NewTablePrinter(printers.PrintOptions{
 		NoHeaders: o.noHeaders, WithNamespace: o.all, Wide: *o.print.OutputFormat == "wide",
 	})
-	tabs := printers.GetNewTabWriter(o.Out)
+	tabs := printers.GetNewTabWriter(o.output(""))
 	rows := 0
 	for {
 		result := client.RukpakV1alpha1().RESTClient().Get().NamespaceIfScoped(namespace, !o.all).Resource("bundles").
@@ -174,7 +174,7 @@ func (o *listOptions) objects(ctx context.Context, name string, opts metav1.List
 		if err != nil {
 			return err
 		}
-		return printer.PrintObj(b, o.Out)
+		return printer.PrintObj(b, o.output(*o.print.OutputFormat))
 	}
 	if o.all {
 		namespace = metav1.NamespaceAll
@@ -196,10 +196,10 @@ func (o *listOptions) objects(ctx context.Context, name string, opts metav1.List
 		list.Items[i].SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Bundle"))
 	}
 	if *o.print.OutputFormat != "name" {
-		return printer.PrintObj(list, o.Out)
+		return printer.PrintObj(list, o.output(*o.print.OutputFormat))
 	}
 	for i := range list.Items {
-		if err := printer.PrintObj(&list.Items[i], o.Out); err != nil {
+		if err := printer.PrintObj(&list.Items[i], o.output("name")); err != nil {
 			return err
 		}
 	}

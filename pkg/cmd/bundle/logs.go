@@ -129,6 +129,6 @@ func (s *session) containerLogs(ctx context.Context, client kubernetes.Interface
 		return err
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
-	_, err = io.Copy(s.Out, stream)
+	_, err = io.Copy(s.output(""), stream)
 	return err
 }

@@ -45,7 +45,7 @@ func (s *session) ls() *cobra.Command {
 			}
 			opts.Digest = digest
 			files := bundles.ListFiles(cmd.Context(), t.name, inside(args[1:]), opts)
-			out := bufio.NewWriter(s.Out)
+			out := bufio.NewWriter(s.output(output))
 			var print printer
 			switch {
 			case output == "json":
@@ -53,7 +53,7 @@ func (s *session) ls() *cobra.Command {
 			case output == "wide" || output == "" && long:
 				print = &longPrinter{tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)}
 			case output == "name" || output == "":
-				print = &namePrinter{out: out, raw: !isTerminal(s.Out)}
+				print = &namePrinter{out}
 			default:
 				return usage("-o is json, name or wide, not %q", output)
 			}
@@ -97,17 +97,11 @@ type printer interface {
 	end() error
 }
 
-// namePrinter prints a name on each line.
-type namePrinter struct {
-	out io.Writer
-	raw bool // names as they are, for programs
-}
+// namePrinter prints a name on each line, as it is.
+type namePrinter struct{ out io.Writer }
 
 func (p *namePrinter) add(e listing.Entry) error {
 	name := e.Path()
-	if !p.raw {
-		name = clean(name)
-	}
 	if e.Type == listing.Directory {
 		name += "/"
 	}

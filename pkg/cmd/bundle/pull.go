@@ -6,7 +6,6 @@ package bundle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 	"rukpak.io/apiserver/pkg/cmd/bundle/download"
 	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/tarball/extract"
 )
 
 // pull gets content.
@@ -32,12 +30,19 @@ the standard output.
 
 What breaks off goes on by itself. After Ctrl-C, or when this machine is at fault, the same command goes on where it was: what is there
 is kept beside the destination in a file that ends with .part. Nothing is at the destination, or changed there, before all has
-come and has its digest.`,
+come and has its digest.
+
+A folder that is there and empty is filled, and stays the folder that it is, a mount point as well. One that is not there appears in one
+step, and --replace puts a new one in the place of what is there in one step. Where something is mounted, that takes a step for each
+name in it. A symbolic link to a folder stays, and what it leads to is filled or replaced.`,
 		Example: `  # Into app.tar.gz
   kubectl bundle pull app
 
   # The files, into a folder that is not there yet or empty
   kubectl bundle pull app ./app/
+
+  # The files, in place of what is in the folder
+  kubectl bundle pull app ./app/ --replace
 
   # The content before the current one, to another program
   kubectl bundle pull app@-1 - | tar tz`,
@@ -118,20 +123,19 @@ func (p *puller) stop() {
 	}
 }
 
-// fetch downloads to a file.
-func (p *puller) fetch(ctx context.Context, path string) (download.Result, error) {
-	result, err := download.File(ctx, p.Bundle, path, p)
+// fetched stops the meter, and says what Ctrl-C means for a download.
+func (p *puller) fetched(ctx context.Context, err error) error {
 	p.stop()
 	if ctx.Err() != nil {
-		return result, fail(ExitInterrupted, errors.New("interrupted"), "what has come is kept: the same command goes on where it was")
+		return fail(ExitInterrupted, errors.New("interrupted"), "what has come is kept: the same command goes on where it was")
 	}
-	return result, err
+	return err
 }
 
 func (p *puller) file(ctx context.Context, path string) error {
 	p.to = filepath.Base(path)
-	result, err := p.fetch(ctx, path)
-	if err != nil {
+	result, err := download.File(ctx, p.Bundle, path, p)
+	if err := p.fetched(ctx, err); err != nil {
 		return err
 	}
 	p.say("%s: %s, %s", path, result.Digest, bytesize.String(result.Size))
@@ -164,88 +168,4 @@ type counter struct{ *progress.Meter }
 func (c counter) Write(p []byte) (int, error) {
 	c.Add(int64(len(p)))
 	return len(p), nil
-}
-
-// folder makes a folder out of the archive. It is made beside, and put in place when it is whole.
-func (p *puller) folder(ctx context.Context, path string, replace bool) (err error) {
-	path, err = filepath.Abs(path)
-	if err != nil {
-		return err
-	}
-	parent, base := filepath.Split(path)
-	if base == "" {
-		return usage("%s cannot be made anew: name a folder in it", path)
-	}
-	there, err := taken(path)
-	if err != nil {
-		return err
-	}
-	if there && !replace {
-		return fail(ExitLocal, fmt.Errorf("folder %s is not empty", path), "--replace replaces what is in it; or name another")
-	}
-	if err := os.MkdirAll(parent, 0o777); err != nil {
-		return err
-	}
-	p.to = base
-	archive := filepath.Join(parent, "."+base+".tar.gz")
-	result, err := p.fetch(ctx, archive)
-	if err != nil {
-		return err
-	}
-	holder, err := os.MkdirTemp(parent, "."+base+".*.new")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, extract.Remove(holder)) }()
-	files, err := unpack(ctx, archive, filepath.Join(holder, "new"))
-	if err != nil {
-		return err
-	}
-	if err := swap(holder, path); err != nil {
-		return err
-	}
-	p.say("%s: %s, %s", path, result.Digest, plural(files, "file"))
-	return os.Remove(archive)
-}
-
-// taken reports whether there is something at a path that is not an empty folder.
-func taken(path string) (bool, error) {
-	entries, err := os.ReadDir(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	return len(entries) > 0, err
-}
-
-// unpack makes a new folder of an archive, and returns how many files are in it.
-func unpack(ctx context.Context, archive, folder string) (int64, error) {
-	// The mode is that which the user's umask gives to folders.
-	if err := os.Mkdir(folder, 0o777); err != nil {
-		return 0, err
-	}
-	file, err := os.Open(archive)
-	if err != nil {
-		return 0, err
-	}
-	defer closing(file)
-	summary, err := extract.Tree(ctx, file, folder, extract.Options{Mode: extract.Exact})
-	return summary.Files, err
-}
-
-// swap puts the folder "new" of holder in place of what is at a path, which goes to holder.
-func swap(holder, path string) error {
-	if err := os.Rename(path, filepath.Join(holder, "old")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err := os.Rename(filepath.Join(holder, "new"), path); err != nil {
-		return errors.Join(err, restore(holder, path))
-	}
-	return nil
-}
-
-func restore(holder, path string) error {
-	if err := os.Rename(filepath.Join(holder, "old"), path); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
 }

@@ -4,6 +4,7 @@
 package bundle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -76,12 +78,37 @@ func (s *session) upload(ctx context.Context, bundles typed.BundleInterface, nam
 		if ctx.Err() != nil {
 			return fail(ExitInterrupted, errors.New("interrupted"), "the bundle has the content that it had; the same command goes on where this one was")
 		}
-		return err
+		return s.notTaken(ctx, bundles, name, err)
 	}
 	if c := b.Status.Content; c != nil {
 		s.say("bundle/%s: %s, %s, %s", name, c.Digest, bytesize.String(c.Size), plural(c.Files, "file"))
 	}
 	return nil
+}
+
+// notTaken tells a bundle that takes no content from credentials that may not write any: the server answers 403 to both.
+func (s *session) notTaken(ctx context.Context, bundles typed.BundleInterface, name string, err error) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	if b, getErr := bundles.Get(ctx, name, metav1.GetOptions{}); getErr == nil {
+		return cmp.Or(s.fromImage(b), err)
+	}
+	return err
+}
+
+// fromImage is the error of writing to a bundle whose content comes from its image, and nil for others.
+func (s *session) fromImage(b *v1alpha1.Bundle) error {
+	if b.Spec.Source.Type != v1alpha1.SourceTypeImage || stateOf(b).foreign() != "" {
+		return nil
+	}
+	return fail(ExitNoContent, fmt.Errorf("the content of bundle %q in namespace %q comes from its image, and nobody writes it", b.Name, b.Namespace),
+		"make another for it: %s create NAME --upload%s; or name another image in spec.source.image.reference", program, s.nameFlag())
+}
+
+// builtIn reports whether the server itself unpacks the bundles of a provisioner.
+func builtIn(provisioner string) bool {
+	return provisioner == v1alpha1.ProvisionerRaw || provisioner == v1alpha1.ProvisionerPlain
 }
 
 // has returns the content of a bundle if it is what is to be sent, and is served. That is known of folders alone.
@@ -95,6 +122,9 @@ func (s *session) has(ctx context.Context, bundles typed.BundleInterface, name s
 		if s.explain(ctx, err).code == ExitNotAllowed {
 			return nil, nil
 		}
+		return nil, err
+	}
+	if err := s.fromImage(b); err != nil {
 		return nil, err
 	}
 	c := b.Status.Content
@@ -133,10 +163,10 @@ func (s *session) openSource(ctx context.Context, from string) (*source, error) 
 		if isTerminal(s.In) {
 			return nil, usage("there is no archive on the standard input: name a folder or a file, or send one, as in: tar -C folder -c . | %s push NAME -", program)
 		}
-		return spool(func(w io.Writer) (string, error) {
+		return checked(spool(func(w io.Writer) (string, error) {
 			_, err := io.Copy(w, contextReader{ctx, s.In})
 			return "", err
-		})
+		}))
 	}
 	info, err := os.Stat(from)
 	if err != nil {
@@ -155,7 +185,22 @@ func (s *session) openSource(ctx context.Context, from string) (*source, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &source{file: file, size: info.Size()}, nil
+	return checked(&source{file: file, size: info.Size()}, nil)
+}
+
+// checked refuses what is neither a tar nor a tar.gz before it is sent.
+func checked(o *source, err error) (*source, error) {
+	if err != nil {
+		return nil, err
+	}
+	head := make([]byte, min(o.size, 16))
+	if _, err = o.file.ReadAt(head, 0); err == nil {
+		err = tarball.CheckFormat(head)
+	}
+	if err != nil {
+		return nil, errors.Join(err, o.close())
+	}
+	return o, nil
 }
 
 // spool makes a temporary file of what write writes. An upload reads from where it broke off, and what it needs for that is a file.

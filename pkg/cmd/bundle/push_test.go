@@ -72,3 +72,96 @@ func TestPushSendsWhatIsNotServed(t *testing.T) {
 		})
 	}
 }
+
+// What the server refuses because of the bundle is told from what it refuses because of who asks.
+func TestPushToWhatTakesNothing(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	upload := served()
+	upload.Spec.Source = v1alpha1.BundleSource{Type: v1alpha1.SourceTypeUpload}
+	archive := filepath.Join(t.TempDir(), "app.tar.gz")
+	if err := os.WriteFile(archive, packed(t, "file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name   string
+		bundle *v1alpha1.Bundle
+		from   string
+		code   int
+		says   string
+	}{
+		{"a folder to an image's", served(), dir, ExitNoContent, "create NAME --upload -n team"},
+		{"an archive to an image's", served(), archive, ExitNoContent, "create NAME --upload -n team"},
+		{"an archive to an upload", upload, archive, ExitNotAllowed, "ask an administrator"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			url := serveBundle(t, test.bundle, func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodGet {
+					return false
+				}
+				refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no")
+				return true
+			})
+			_, stderr, code := run(t, "push", "app", test.from, "-s", url, "-n", "team")
+			if code != test.code || !strings.Contains(stderr, test.says) {
+				t.Errorf("it ends with %d: %s", code, stderr)
+			}
+		})
+	}
+}
+
+// What is no tar is named, and nothing of it is sent, nor a bundle made for it.
+func TestPushOfOtherFormats(t *testing.T) {
+	sent := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent = sent || r.Method != http.MethodGet
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "app.tar.xz")
+	if err := os.WriteFile(file, []byte("\xfd7zXZ\x00 and more"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"push", "app", file}, {"create", "app", "--from", file}} {
+		_, stderr, code := run(t, append(args, "-s", server.URL, "-n", "team")...)
+		if code != ExitWrongContent || sent || !strings.Contains(stderr, "compressed with xz, and only tar and tar.gz are read") || !strings.Contains(stderr, "hint: unpack it") {
+			t.Errorf("%s ends with %d, sent is %v: %s", args[0], code, sent, stderr)
+		}
+	}
+}
+
+// What is refused after the bundle was made would be refused again: it says what to do with the bundle.
+func TestCreateOfRefusedContent(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := served()
+	b.Spec.Source = v1alpha1.BundleSource{Type: v1alpha1.SourceTypeUpload}
+	url := serveBundle(t, b, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet || strings.HasSuffix(r.URL.Path, "/bundles") {
+			return false
+		}
+		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "manifests/a.yaml is no manifest")
+		return true
+	})
+	_, stderr, code := run(t, "create", "app", "--from", dir, "-s", url, "-n", "team")
+	if code != ExitWrongContent || !strings.Contains(stderr, "the bundle was made") || !strings.Contains(stderr, "hint: mend the files, and then kubectl bundle push app") || !strings.Contains(stderr, "or kubectl delete bundle app -n team") {
+		t.Errorf("it ends with %d: %s", code, stderr)
+	}
+}
+
+func TestCatOfNoSuchFile(t *testing.T) {
+	url := serveBundle(t, served(), func(w http.ResponseWriter, _ *http.Request) bool {
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, `content has no "none"`, metav1.StatusCause{Type: causeFileNotFound})
+		return true
+	})
+	for _, command := range []string{"cat", "ls"} {
+		_, stderr, code := run(t, command, "app", "none", "-s", url, "-n", "team")
+		if code != ExitNotFound || !strings.Contains(stderr, `hint: "kubectl bundle tree app -n team" shows the files that there are`) {
+			t.Errorf("%s ends with %d: %s", command, code, stderr)
+		}
+	}
+}

@@ -12,7 +12,7 @@ import (
 // refresh asks to look a tag up.
 func (s *session) refresh() *cobra.Command {
 	r := &request{
-		annotation: v1alpha1.AnnotationRefresh, done: "its image will be looked up anew",
+		annotation: v1alpha1.AnnotationRefresh, outlook: refreshOutlook,
 		handled: func(b *v1alpha1.Bundle) string { return b.Status.LastHandledRefresh },
 		busy:    refreshing,
 		failed:  func(b *v1alpha1.Bundle) bool { return stateOf(b).unrefreshed() },
@@ -21,6 +21,7 @@ func (s *session) refresh() *cobra.Command {
 		Use:   "refresh NAME",
 		Short: "Look up now what the tag of an image names, and unpack that if it has changed",
 		Long: `Look up now what the tag of an image names, and unpack that if it has changed. What was unpacked before is served meanwhile.
+Where nothing would come of it nothing is asked for, and it says why: an image that is named by digest is always the same.
 
 With --wait it ends with 0 when the content is what the tag names, and with 1 when the look, or unpacking what it found, has failed.`,
 		Example: `  kubectl bundle refresh app

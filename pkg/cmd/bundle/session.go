@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -25,8 +24,8 @@ type session struct {
 	genericiooptions.IOStreams
 	flags *genericclioptions.ConfigFlags
 	quiet bool
-	// lookedInside is set by commands for which a 404 may be about a file or a content.
-	lookedInside bool
+	// inside is the bundle, as it was named, of commands for which a 404 may be about a file or a content.
+	inside string
 }
 
 func newSession(streams genericiooptions.IOStreams) *session {
@@ -34,7 +33,7 @@ func newSession(streams genericiooptions.IOStreams) *session {
 	s.flags.WrapConfigFn = func(c *rest.Config) *rest.Config {
 		// One person's requests are few, and the server has limits of its own.
 		c.QPS, c.Burst = 50, 100
-		c.WarningHandler = rest.NewWarningWriter(s.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
+		c.WarningHandler = rest.NewWarningWriter(&harmless{out: s.ErrOut}, rest.WarningWriterOptions{Deduplicate: true})
 		return c
 	}
 	return s
@@ -90,12 +89,12 @@ func (s *session) say(format string, args ...any) {
 		return
 	}
 	// Nobody is left to tell of an error.
-	_, _ = fmt.Fprintf(s.ErrOut, format+"\n", args...)
+	_, _ = fmt.Fprintln(s.ErrOut, clean(fmt.Sprintf(format, args...)))
 }
 
 // print writes a line of output.
 func (s *session) print(format string, args ...any) error {
-	_, err := fmt.Fprintf(s.Out, format+"\n", args...)
+	_, err := fmt.Fprintf(s.output(""), format+"\n", args...)
 	return err
 }
 
@@ -104,26 +103,13 @@ func (s *session) meter(what string, have, size int64) *progress.Meter {
 	if s.quiet {
 		return progress.Discard()
 	}
-	return progress.New(s.ErrOut, what, have, size)
+	return progress.New(s.ErrOut, clean(what), have, size)
 }
 
 // isTerminal reports whether a stream is one that a person looks at.
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// clean is text that others wrote, made so that it does nothing to a terminal and stays on its line.
-func clean(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case r < ' ' || r >= 0x7f && r < 0xa0:
-			return '\ufffd'
-		}
-		return r
-	}, text)
 }
 
 // closing closes something that was only read.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // stages shows the stages of something that is waited for: each on a line, and on a terminal how long the current one takes.
@@ -19,8 +20,13 @@ type stages struct {
 	what  string
 	live  bool
 	width int
-	stop  chan struct{}
-	ended sync.WaitGroup
+	// until is when waiting ends, if it does, and limit how long that is from the beginning.
+	until time.Time
+	limit time.Duration
+	// promised means that this was said.
+	promised bool
+	stop     chan struct{}
+	ended    sync.WaitGroup
 
 	mu    sync.Mutex
 	began time.Time // the stage
@@ -30,8 +36,9 @@ type stages struct {
 // stageEvery is the time between two looks at the clock on a terminal.
 const stageEvery = time.Second
 
-func (s *session) stages(name string) *stages {
-	g := &stages{what: "bundle/" + name, stop: make(chan struct{})}
+// stages shows what becomes of a bundle, which is waited for until limit is over, if it is not 0.
+func (s *session) stages(name string, limit time.Duration) *stages {
+	g := &stages{what: "bundle/" + name, stop: make(chan struct{}), until: time.Now().Add(limit), limit: limit}
 	if s.quiet {
 		return g
 	}
@@ -83,6 +90,28 @@ func (g *stages) show(stage string) {
 	g.write(g.line(stage) + "\n")
 }
 
+// waits says how long it is waited for, once. On a terminal that stands beside the stage.
+func (g *stages) waits() {
+	if g.out == nil || g.live || g.promised {
+		return
+	}
+	g.promised = true
+	text := "waiting, as long as it takes"
+	if g.limit > 0 {
+		text = "waiting, for " + duration.HumanDuration(g.limit) + " at most"
+	}
+	g.write(g.line(text) + "\n")
+}
+
+// clock says how long the stage takes, and how long it is waited for.
+func (g *stages) clock(now time.Time) string {
+	clock := fmt.Sprintf("%ds", int(now.Sub(g.began).Seconds()))
+	if g.limit > 0 {
+		clock += ", for " + duration.HumanDuration(max(g.until.Sub(now), 0)) + " more at most"
+	}
+	return " (" + clock + ")"
+}
+
 func (g *stages) line(stage string) string { return g.what + ": " + stage }
 
 // draw writes the current stage, cut to the width of the terminal.
@@ -90,7 +119,7 @@ func (g *stages) draw() {
 	if g.stage == "" {
 		return
 	}
-	clock := fmt.Sprintf(" (%ds)", int(time.Since(g.began).Seconds()))
+	clock := g.clock(time.Now())
 	line := []rune(g.line(g.stage))
 	if room := max(g.width-1-len(clock), 0); len(line) > room {
 		line = line[:room]

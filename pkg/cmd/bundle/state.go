@@ -106,12 +106,17 @@ func upper(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
+// at names the bundle in a command.
+func (s state) at() string {
+	if s.Namespace == "" {
+		return s.Name
+	}
+	return s.Name + " -n " + s.Namespace
+}
+
 // next says what to do about it, one line for each way.
 func (s state) next() []string {
-	at := s.Name
-	if s.Namespace != "" {
-		at += " -n " + s.Namespace
-	}
+	at := s.at()
 	var lines []string
 	if s.available.Status == metav1.ConditionTrue {
 		lines = append(lines, "read it: "+program+" tree "+at+"; "+program+" pull "+at)
@@ -134,7 +139,7 @@ func (s state) next() []string {
 	case reason == v1alpha1.ReasonWaitingForUpload:
 		lines = append(lines, "write it: "+program+" push "+at+" FOLDER")
 	case reason == v1alpha1.ReasonSuspended:
-		lines = append(lines, "go on: kubectl patch bundle "+at+` --type=merge -p '{"spec":{"suspend":false}}'`)
+		lines = append(lines, "go on: "+resume(at))
 	case s.failing() && s.Spec.Source.Type == v1alpha1.SourceTypeImage:
 		lines = append(lines, "when that is done, try again at once: "+program+" retry "+at)
 	case !s.failing():

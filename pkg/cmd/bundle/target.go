@@ -133,11 +133,11 @@ func shortDigest(digest string) string {
 
 // opened is what most commands that read begin with: the client, and which content is meant.
 func (s *session) opened(ctx context.Context, arg string) (typed.BundleInterface, target, string, error) {
-	s.lookedInside = true
 	t, err := parseTarget(arg)
 	if err != nil {
 		return nil, t, "", err
 	}
+	s.inside = arg
 	bundles, err := s.bundles()
 	if err != nil {
 		return nil, t, "", err

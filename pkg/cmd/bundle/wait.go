@@ -31,17 +31,22 @@ const (
 
 // wait waits until content is there.
 func (s *session) wait() *cobra.Command {
-	var timeout time.Duration
+	var w waiting
 	cmd := &cobra.Command{
 		Use:   "wait NAME",
 		Short: "Wait until the content is there, and show how it goes",
 		Long: `Wait until the content of the bundle's spec is served, and show each stage.
 
-It ends with 0 then; with 1 when attempts have failed too often or cannot succeed, with what to do about it; and with 8 when the time is over.`,
+It ends with 0 then; with 1 when attempts have failed too often, cannot succeed, or failed twice for what does not go away by itself (an image
+that is not there, credentials that are not taken, a class that does not exist), with what to do about it; and with 8 when the time is over.
+With --patient attempts are waited for as long as they go on, as where somebody else pushes the image later.`,
 		Example: `  kubectl bundle wait app
 
   # In a script
-  kubectl bundle wait app --timeout 2m && kubectl bundle pull app`,
+  kubectl bundle wait app --timeout 2m && kubectl bundle pull app
+
+  # Until somebody has pushed the image
+  kubectl bundle wait app --patient --timeout 1h`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -49,60 +54,85 @@ It ends with 0 then; with 1 when attempts have failed too often or cannot succee
 			if err != nil {
 				return err
 			}
-			return s.waitReady(cmd.Context(), bundles, name, timeout)
+			return s.waitReady(cmd.Context(), bundles, name, w)
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "How long to wait. 0 is for ever.")
+	w.flags(cmd)
 	return cmd
+}
+
+// waiting is how long something is waited for.
+type waiting struct {
+	timeout time.Duration // 0 is for ever
+	patient bool
+}
+
+func (w *waiting) flags(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&w.timeout, "timeout", defaultWait, "How long to wait. 0 is for ever.")
+	cmd.Flags().BoolVar(&w.patient, "patient", false, "Wait on where the cause does not go away by itself, as for an image that is not there yet.")
 }
 
 // errTimeout ends a wait.
 var errTimeout = errors.New("the time is over")
 
 // waitReady waits until a bundle is ready, and fails when it does.
-func (s *session) waitReady(ctx context.Context, bundles typed.BundleInterface, name string, timeout time.Duration) error {
-	return s.waitUntil(ctx, bundles, name, timeout, func(b *v1alpha1.Bundle) (bool, error) {
+func (s *session) waitReady(ctx context.Context, bundles typed.BundleInterface, name string, w waiting) error {
+	lasting := &lasting{}
+	return s.waitUntil(ctx, bundles, name, w, func(b *v1alpha1.Bundle) (bool, error) {
 		st := stateOf(b)
 		switch {
 		case st.isReady():
 			return true, nil
 		case st.failing():
-			return false, s.givesUp(b)
+			return false, &vain{st.next()}
+		case !w.patient && lasting.see(st, time.Now()):
+			return false, &vain{st.mend()}
 		}
 		return false, nil
 	})
 }
 
-// givesUp says what to do about a bundle that is waited for in vain, and returns the error for that.
-func (s *session) givesUp(b *v1alpha1.Bundle) error {
-	for _, line := range stateOf(b).next() {
-		s.say("  %s", clean(line))
+// vain is the error of waiting for what will not come, with what to do about it.
+type vain struct{ todo []string }
+
+func (*vain) Error() string { return "it is waited for in vain" }
+
+// givesUp says what to do about what is waited for in vain, below its last stage, and that the answer is no.
+func (s *session) givesUp(err error) error {
+	v, ok := errors.AsType[*vain](err)
+	if !ok {
+		return err
+	}
+	for _, line := range v.todo {
+		s.say("  %s", line)
 	}
 	return errNo
 }
 
 // waitUntil follows a bundle and shows its stages until done says so or fails.
-func (s *session) waitUntil(ctx context.Context, bundles typed.BundleInterface, name string, timeout time.Duration, done func(*v1alpha1.Bundle) (bool, error)) error {
+func (s *session) waitUntil(ctx context.Context, bundles typed.BundleInterface, name string, w waiting, done func(*v1alpha1.Bundle) (bool, error)) error {
 	outer := ctx
-	if timeout > 0 {
+	if w.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errTimeout)
 		defer cancel()
 	}
-	f := &follower{bundles: bundles, name: name, stages: s.stages(name)}
+	f := &follower{bundles: bundles, name: name, stages: s.stages(name, w.timeout)}
 	defer f.stages.end()
 	for b, err := range f.follow(ctx) {
 		if err != nil {
 			if outer.Err() == nil && errors.Is(context.Cause(ctx), errTimeout) {
-				return s.late(name, timeout, f.last)
+				return s.late(name, w.timeout, f.last)
 			}
 			return err
 		}
 		f.stages.show(stateOf(b).stage())
 		if ok, err := done(b); ok || err != nil {
 			f.stages.end()
-			return err
+			return s.givesUp(err)
 		}
+		f.stages.waits()
+		f.again = time.After(settled)
 	}
 	return nil
 }
@@ -121,6 +151,8 @@ type follower struct {
 	name    string
 	stages  *stages
 	last    *v1alpha1.Bundle
+	// again is when the bundle is looked at once more although it has not changed.
+	again <-chan time.Time
 }
 
 // follow yields a bundle whenever it has changed, until ctx ends. A server that is away for a while is waited for.
@@ -182,18 +214,35 @@ func (f *follower) round(ctx context.Context, yield func(*v1alpha1.Bundle) bool)
 		return err
 	}
 	defer w.Stop()
-	for event := range w.ResultChan() {
-		switch event.Type {
-		case watch.Added, watch.Modified:
-			b, ok := event.Object.(*v1alpha1.Bundle)
-			if ok && !yield(b) {
+	for {
+		select {
+		case event, ok := <-w.ResultChan():
+			if !ok {
+				return nil
+			}
+			if err := f.see(event, yield); err != nil {
+				return err
+			}
+		case <-f.again:
+			if !yield(f.last) {
 				return errStopped
 			}
-		case watch.Deleted:
-			return apierrors.NewNotFound(v1alpha1.SchemeGroupVersion.WithResource("bundles").GroupResource(), f.name)
-		case watch.Error:
-			return apierrors.FromObject(event.Object)
 		}
+	}
+}
+
+// see is told of a change.
+func (f *follower) see(event watch.Event, yield func(*v1alpha1.Bundle) bool) error {
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		b, ok := event.Object.(*v1alpha1.Bundle)
+		if ok && !yield(b) {
+			return errStopped
+		}
+	case watch.Deleted:
+		return apierrors.NewNotFound(v1alpha1.SchemeGroupVersion.WithResource("bundles").GroupResource(), f.name)
+	case watch.Error:
+		return apierrors.FromObject(event.Object)
 	}
 	return nil
 }

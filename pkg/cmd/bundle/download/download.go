@@ -53,6 +53,8 @@ type Result struct {
 	Size   int64
 	// Had is how much of it was there from an earlier call, in bytes.
 	Had int64
+	// Part is the file that it came to.
+	Part string
 }
 
 // WriteError is an error of the file that is written.
@@ -63,8 +65,17 @@ type WriteError struct {
 	Err  error
 }
 
-func (e *WriteError) Error() string { return fmt.Sprintf("write %s: %v", e.Part, e.Err) }
+func (e *WriteError) Error() string {
+	if errors.Is(e.Err, ErrNoFile) {
+		return e.Part + " " + ErrNoFile.Error()
+	}
+	return fmt.Sprintf("write %s: %v", e.Part, e.Err)
+}
 func (e *WriteError) Unwrap() error { return e.Err }
+
+// ErrNoFile means that there is something in the place of the file that is written, and that it is not a file: a symbolic link, a
+// pipe, a device.
+var ErrNoFile = errors.New("is there, and is no ordinary file")
 
 // errDamaged means that what was kept is not what it should be.
 var errDamaged = errors.New("what was kept of an earlier download is damaged")
@@ -72,6 +83,19 @@ var errDamaged = errors.New("what was kept of an earlier download is damaged")
 // File downloads to path. What is at path stays until it is replaced by all of the content, checked. What came is
 // kept when ctx ends or something fails, for the next call.
 func File(ctx context.Context, b Bundle, path string, progress Progress) (Result, error) {
+	result, err := Part(ctx, b, path, progress)
+	if err != nil {
+		return result, err
+	}
+	if err := os.Rename(result.Part, path); err != nil {
+		return Result{}, &WriteError{Part: result.Part, Kept: result.Size, Err: err}
+	}
+	return result, syncFolder(filepath.Dir(path))
+}
+
+// Part downloads to a file beside path, Result.Part, and leaves all of the content there, checked. Whoever has done with it
+// removes it; until then the next call finds it, and gets nothing again. What is at path is not looked at.
+func Part(ctx context.Context, b Bundle, path string, progress Progress) (Result, error) {
 	for try := 1; ; try++ {
 		result, err := once(ctx, b, path, progress)
 		if err == nil {
@@ -81,7 +105,7 @@ func File(ctx context.Context, b Bundle, path string, progress Progress) (Result
 		if !again || try == maxTries || ctx.Err() != nil {
 			return Result{}, err
 		}
-		if err := os.Remove(partPath(path, result.Digest)); err != nil {
+		if err := os.Remove(result.Part); err != nil {
 			return Result{}, err
 		}
 		progress.Again(err)
@@ -97,7 +121,8 @@ func once(ctx context.Context, b Bundle, path string, progress Progress) (Result
 	if err != nil {
 		return Result{}, err
 	}
-	d := &download{Bundle: b, path: path, progress: progress, content: opened, result: Result{Digest: opened.Digest, Size: opened.Size}, sum: content.NewSum()}
+	d := &download{Bundle: b, progress: progress, content: opened, sum: content.NewSum()}
+	d.result = Result{Digest: opened.Digest, Size: opened.Size, Part: partPath(path, opened.Digest)}
 	err = d.run(ctx)
 	if d.content != nil {
 		// It was only read.
@@ -106,6 +131,9 @@ func once(ctx context.Context, b Bundle, path string, progress Progress) (Result
 	if err == nil && b.Digest == "" {
 		// They are of contents that the bundle does not have any more.
 		for _, part := range earlier {
+			if part == d.result.Part {
+				continue
+			}
 			if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return d.result, err
 			}
@@ -125,7 +153,6 @@ func open(ctx context.Context, b Bundle, probe bool) (*typed.Content, error) {
 
 type download struct {
 	Bundle
-	path     string
 	progress Progress
 	content  *typed.Content // nil if there is nothing to read
 	result   Result
@@ -133,7 +160,7 @@ type download struct {
 }
 
 func (d *download) run(ctx context.Context) error {
-	file, err := os.OpenFile(partPath(d.path, d.result.Digest), os.O_RDWR|os.O_CREATE, 0o666)
+	file, err := openPart(d.result.Part)
 	if err != nil {
 		return d.unwritten(err)
 	}
@@ -141,13 +168,28 @@ func (d *download) run(ctx context.Context) error {
 	if closed := file.Close(); err == nil && closed != nil {
 		err = d.unwritten(closed)
 	}
+	return err
+}
+
+// openPart opens a part, or makes it. Where it is written others may write, too: it goes through no link, waits for nobody at the
+// other end of a pipe, and has to do with files alone.
+func openPart(path string) (*os.File, error) {
+	// This one, too, tells of a link: what is opened below may be one all the same by then, where the system cannot refuse them.
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, ErrNoFile
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openFlags, 0o666)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := os.Rename(partPath(d.path, d.result.Digest), d.path); err != nil {
-		return d.unwritten(err)
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = ErrNoFile
 	}
-	return syncFolder(filepath.Dir(d.path))
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 // fill makes the file the whole of the content.
@@ -179,7 +221,7 @@ func (d *download) fill(ctx context.Context, file *os.File) error {
 
 // discard takes away what is of no use, because of an error.
 func (d *download) discard(err error) error {
-	return errors.Join(err, os.Remove(partPath(d.path, d.result.Digest)))
+	return errors.Join(err, os.Remove(d.result.Part))
 }
 
 // keep hashes what is there, and stands behind it then.
@@ -243,7 +285,7 @@ func (d *download) copy(file *os.File) error {
 }
 
 func (d *download) unwritten(err error) error {
-	return &WriteError{Part: partPath(d.path, d.result.Digest), Kept: d.sum.Size(), Err: err}
+	return &WriteError{Part: d.result.Part, Kept: d.sum.Size(), Err: err}
 }
 
 func partPath(path, digest string) string {
