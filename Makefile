@@ -49,6 +49,16 @@ run: build ## Run the server alone, without a cluster, and do the main job once 
 test: ## Run the unit and the integration tests
 	$(MAKE) --no-print-directory -j2 unit integration
 
+.PHONY: alerts
+alerts: export RUKPAK_PROMTOOL = $(BIN)/promtool
+alerts: $(BIN)/promtool ## Have promtool check the alert rules and the dashboard, and test alerts (builds it: minutes the first time)
+	go test -count=1 -v $(TESTFLAGS) ./test/monitoring
+
+$(BIN)/promtool: hack/promtool/go.mod hack/promtool/go.sum
+	mkdir -p $(BIN)
+	cd hack/promtool && go build -tags remove_all_sd -ldflags '-s -w' -o $@ github.com/prometheus/prometheus/cmd/promtool
+	touch $@ # go leaves alone what it would write the same
+
 .PHONY: s3
 s3: $(BIN)/versitygw ## Build the S3 server that the tests of the content stores use
 
@@ -99,6 +109,26 @@ chaos: cluster ## Kill parts of the real cluster at random for 5 minutes, under 
 bench: export KUBECONFIG = $(CLUSTER)/kubeconfig
 bench: cluster ## Measure, on the real cluster, and print the figures as a table
 	go test -count=1 -v -timeout=60m $(TESTFLAGS) ./test/bench
+
+.PHONY: bench-sizes
+bench-sizes: export KUBECONFIG = $(CLUSTER)/kubeconfig
+bench-sizes: export RUKPAK_BENCH_SIZES = 20Ki,1Mi,5Mi,64Mi,256Mi
+bench-sizes: export RUKPAK_BENCH_ROUNDS = 20
+bench-sizes: cluster ## Measure bundles of images of 20 KiB to 256 MiB, present and pulled, 20 times each: about an hour
+	go test -count=1 -v -timeout=180m -run '^TestFigures$$/^sizes$$' $(TESTFLAGS) ./test/bench
+
+.PHONY: bench-many
+bench-many: export KUBECONFIG = $(CLUSTER)/kubeconfig
+bench-many: export RUKPAK_BENCH_AT_ONCE = 50,200
+bench-many: export RUKPAK_BENCH_ROUNDS = 3
+bench-many: cluster ## Measure 50 and 200 bundles at once, 3 times each: about half an hour
+	go test -count=1 -v -timeout=180m -run '^TestFigures$$/^many$$' $(TESTFLAGS) ./test/bench
+
+.PHONY: bench-queue
+bench-queue: export KUBECONFIG = $(CLUSTER)/kubeconfig
+bench-queue: export RUKPAK_BENCH_QUEUE = 10000
+bench-queue: cluster ## Let 10,000 bundles wait for their turn for two minutes, and delete them: about a quarter of an hour
+	go test -count=1 -v -timeout=60m -run '^TestFigures$$/^queue$$' $(TESTFLAGS) ./test/bench
 
 .PHONY: bench-stores
 bench-stores: kube-binaries ## Measure each content store, and many bundles, behind a kube-apiserver (STORESFLAGS=-full for 1 GiB and 10,000)

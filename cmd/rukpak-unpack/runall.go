@@ -30,7 +30,7 @@ func readJobs(getenv func(string) string) ([]config, error) {
 	}
 	configs := make([]config, len(jobs))
 	for i, job := range jobs {
-		own := map[string]string{contract.EnvURL: job.URL, contract.EnvRoot: job.Root, contract.EnvPath: job.Path}
+		own := map[string]string{contract.EnvURL: job.URL, contract.EnvRoot: job.Root, contract.EnvPath: job.Path, contract.EnvTraceParent: job.TraceParent}
 		c, err := readConfig(func(name string) string {
 			if value, ok := own[name]; ok {
 				return value

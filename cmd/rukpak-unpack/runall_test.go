@@ -24,7 +24,7 @@ func (h *harness) several(t *testing.T, count int) {
 	for i := range count {
 		root := t.TempDir()
 		write(t, filepath.Join(root, "manifests", fmt.Sprintf("%d.yaml", i)), fmt.Sprintf("kind: K%d\n", i))
-		jobs = append(jobs, contract.Job{URL: fmt.Sprintf("%s/%d/content", h.server.URL, i), Root: root, Path: "/manifests"})
+		jobs = append(jobs, contract.Job{URL: fmt.Sprintf("%s/%d/content", h.server.URL, i), Root: root, Path: "/manifests", TraceParent: fmt.Sprint("span-", i)})
 	}
 	data, err := json.Marshal(jobs)
 	if err != nil {
@@ -52,6 +52,9 @@ func byBundle(t *testing.T, rules map[string]answer) (answer, func() map[string]
 			summary, err := tarball.Verify(r.Context(), r.Body, tarball.Limits{}, nil)
 			if err != nil {
 				t.Errorf("content of %s: %v", r.URL.Path, err)
+			}
+			if want := "span-" + strings.Trim(strings.TrimSuffix(r.URL.Path, "content"), "/"); r.Header.Get("traceparent") != want {
+				t.Errorf("content of %s belongs to %q, want %q", r.URL.Path, r.Header.Get("traceparent"), want)
 			}
 			mu.Lock()
 			defer mu.Unlock()

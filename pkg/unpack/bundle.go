@@ -37,6 +37,8 @@ type work struct {
 	podName string
 	// waits means that the bundle is in the queue.
 	waits bool
+	// lends means that others may have the bundle's place beside it.
+	lends bool
 }
 
 // reconcile does what there is to do for a bundle now, and returns after which time

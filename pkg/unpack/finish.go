@@ -48,6 +48,12 @@ func (t *term) finished(b *v1alpha1.Bundle, u *v1alpha1.UnpackStatus, result, re
 		}
 		line = append(line, "node", p.Spec.NodeName)
 	}
+	spent := t.Stages.Of(u.Nonce)
+	for _, s := range []stage.Stage{stage.Walk, stage.Upload, stage.Commit} {
+		if d, ok := spent[s]; ok {
+			line = append(line, string(s)+"Seconds", d.Seconds())
+		}
+	}
 	if content := b.Status.Content; result == resultSucceeded && content != nil {
 		line = append(line, "bytes", content.Size, "files", content.Files, "digest", content.Digest)
 	}

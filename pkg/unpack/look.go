@@ -80,7 +80,7 @@ func (w *work) lookPod(ctx context.Context, mode v1alpha1.UnpackMode) (finding, 
 	if found := pod.Looked(p, w.bundle.Spec.Source.Image.Reference); found != "" {
 		return finding{reference: found}, nil
 	}
-	return w.judgeLook(ctx, p, nonce), nil
+	return w.judgeLook(ctx, p, nonce, target), nil
 }
 
 // lookingPod returns the pod of a look, which it makes if there is none, or why the cluster does not let it be. Both
@@ -129,8 +129,9 @@ func ignoreNotFound(err error) error {
 }
 
 // judgeLook draws the conclusions from a pod that has not found anything yet. It gets as much time as an attempt.
-func (w *work) judgeLook(ctx context.Context, p *corev1.Pod, nonce string) finding {
+func (w *work) judgeLook(ctx context.Context, p *corev1.Pod, nonce string, target platform.Platform) finding {
 	o := pod.JudgeLook(p)
+	o.Message = withPlatform(o, target.String())
 	left := p.CreationTimestamp.Add(pod.Timeout(w.class)).Sub(w.now)
 	switch {
 	case o.State == pod.Failed:

@@ -112,7 +112,7 @@ func (w *work) sayQueued(ctx context.Context, message string) error {
 		return w.say(ctx, v1alpha1.ReasonQueued, message)
 	case w.unpacked(), u != nil && u.Generation == w.bundle.Generation && u.Failures > w.backoffLimit():
 		return nil // what is said stays
-	case u != nil && u.Generation == w.bundle.Generation && u.Failures > 0 && u.Message != "":
+	case u != nil && u.Generation == w.bundle.Generation && (u.Failures > 0 || gaveWay(u)) && u.Message != "":
 		message += "; the last attempt failed: " + u.Message
 	}
 	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
@@ -124,7 +124,7 @@ func (w *work) sayQueued(ctx context.Context, message string) error {
 // keepPlace tells the queue what has become of a bundle.
 func (w *work) keepPlace() {
 	switch u := w.bundle.Status.Unpack; {
-	case w.waits:
+	case w.waits, w.lends:
 	case open(u):
 		w.places.Hold(w.name, placeOf(u), w.now)
 	default:

@@ -76,9 +76,9 @@ func (w *work) platformOfContent() platform.Platform {
 }
 
 // withPlatform adds to the scheduler's words about selectors which architecture the pod asks for.
-func withPlatform(o pod.Outcome, u *v1alpha1.UnpackStatus) string {
-	if o.Reason != v1alpha1.ReasonUnschedulable || u.Platform == "" || !strings.Contains(o.Message, "node affinity/selector") {
+func withPlatform(o pod.Outcome, target string) string {
+	if o.Reason != v1alpha1.ReasonUnschedulable || target == "" || !strings.Contains(o.Message, "node affinity/selector") {
 		return o.Message
 	}
-	return pod.Words(o.Message, "the image is to be that for "+u.Platform+", so it has to be a node of that architecture")
+	return pod.Words(o.Message, "the image is to be that for "+target+", so it has to be a node of that architecture")
 }

@@ -13,6 +13,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/platform"
+	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
 // onNodes makes a class whose pods run on nodes of one architecture.
@@ -91,6 +92,20 @@ func TestUnschedulableNamesThePlatform(t *testing.T) {
 		if got := w.bundle().Status.Unpack.Message; strings.Contains(got, "arm64") {
 			t.Errorf("%q names the platform, which is not at fault", got)
 		}
+	})
+}
+
+func TestUnschedulableLookNamesThePlatform(t *testing.T) {
+	asks := func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Platform = "linux/arm64" }
+	inWorld(t, started(testClass(), taggedBundle(asks)), func(w *world) {
+		w.start()
+		w.ask("1")
+		w.pass(time.Second)
+		w.podSays(corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "1 node(s) didn't match Pod's node affinity/selector.",
+		}}})
+		w.pass(pod.Timeout(testClass()) + time.Second)
+		w.refreshed(metav1.ConditionFalse, v1alpha1.ReasonUnschedulable, "node affinity/selector", "linux/arm64")
 	})
 }
 

@@ -175,8 +175,10 @@ func (w *work) judge(ctx context.Context, p *corev1.Pod) (time.Duration, error) 
 		return w.failing(ctx, p, o)
 	case o.State == pod.Waiting && o.Reason == "":
 		return w.quiet(ctx, p)
+	case o.Reason == v1alpha1.ReasonUnschedulable:
+		return w.unscheduled(ctx, o)
 	default:
-		return 0, w.say(ctx, o.Reason, withPlatform(o, w.bundle.Status.Unpack))
+		return 0, w.say(ctx, o.Reason, o.Message)
 	}
 }
 

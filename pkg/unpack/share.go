@@ -133,15 +133,22 @@ func (w *work) createShared(ctx context.Context, members []*work) (*corev1.Pod, 
 	if err != nil {
 		return nil, err
 	}
-	list := make([]pod.Member, len(members))
+	list, spans := make([]pod.Member, len(members)), make([]*newPod, len(members))
 	for i, m := range members {
-		list[i] = pod.Member{Bundle: m.bundle, Reference: m.reference()}
+		spans[i] = m.traces.beginPod(ctx, m.bundle)
+		list[i] = pod.Member{Bundle: m.bundle, Reference: m.reference(), TraceParent: spans[i].parent()}
 	}
 	p, err := pod.BuildShared(pod.Params{Class: w.class, Image: w.Image, Endpoint: endpoint, Key: w.Key, AccountSecrets: secrets}, list)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		p, err = w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, p, metav1.CreateOptions{})
 	}
-	return w.Kube.CoreV1().Pods(w.name.Namespace).Create(ctx, p, metav1.CreateOptions{})
+	for _, span := range spans {
+		span.created(p, err)
+	}
+	if err == nil && !pod.HasImage(p) {
+		err = errors.New("the cluster does not know image volumes and dropped those of the pod")
+	}
+	return p, err
 }
 
 func (w *work) recordUID(ctx context.Context, uid types.UID) error {
@@ -161,7 +168,7 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if p == nil {
+	if p == nil || !pod.HasImage(p) {
 		return w.apart(ctx, false)
 	}
 	if u.PodUID == "" {
@@ -179,8 +186,10 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 		return w.quietShared(ctx, p)
 	case o.Reason == v1alpha1.ReasonImagePullThrottled && w.now.Sub(u.StartTime.Time) < quietAfter:
 		return quietAfter, nil // it is over soon, and all of the pod would have to say so
+	case o.Reason == v1alpha1.ReasonUnschedulable:
+		return w.unscheduled(ctx, o)
 	default:
-		return 0, w.say(ctx, o.Reason, withPlatform(o, u))
+		return 0, w.say(ctx, o.Reason, o.Message)
 	}
 }
 

@@ -331,6 +331,40 @@ func TestSharedPodIsRefused(t *testing.T) {
 	})
 }
 
+// A cluster that drops the images of a shared pod is told of by pods of one bundle, and the shared one is not left.
+func TestSharedPodWithoutImages(t *testing.T) {
+	inWorld(t, someBundles("team-a", 5), func(w *world) {
+		shared, first := 0, true
+		w.beforeCreate = func(p *corev1.Pod) {
+			if first {
+				first = false // it keeps its place, so that the others gather
+				return
+			}
+			if strings.HasPrefix(p.Name, "bundles-") {
+				shared++
+			}
+			for i := range p.Spec.Volumes {
+				p.Spec.Volumes[i].Image = nil
+			}
+		}
+		w.start()
+		w.pass(time.Second)
+		if shared == 0 {
+			t.Error("no pod was shared")
+		}
+		w.committed(w.named("team-a", "b-00"))
+		w.pass(time.Second)
+		for _, b := range w.all("team-a") {
+			if u := b.Status.Unpack; b.Status.Content == nil && (u.Failures == 0 || u.Reason != v1alpha1.ReasonImageVolumeUnsupported) {
+				t.Errorf("%s: %s", b.Name, describe(b))
+			}
+		}
+		if pods := w.pods(); len(pods) > 0 {
+			t.Errorf("%d pods are left", len(pods))
+		}
+	})
+}
+
 // A server that ends while it makes a shared pod leaves nothing that the next one does not see to.
 func TestSharedPodAfterARestart(t *testing.T) {
 	for name, test := range map[string]struct {

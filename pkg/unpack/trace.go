@@ -26,7 +26,8 @@ type traces struct {
 	tracer   trace.Tracer
 	mu       sync.Mutex
 	attempts map[string]trace.Span // by nonce
-	pods     map[types.UID]podTrace
+	// pods has a span of each bundle of a pod, in the trace of that.
+	pods map[types.UID][]podTrace
 }
 
 type podTrace struct {
@@ -110,7 +111,7 @@ type newPod struct {
 	began  time.Time
 }
 
-// beginPod records the pod of a bundle's running attempt.
+// beginPod records the pod of a bundle's running attempt, for that bundle: of a shared pod each has a span of its own.
 func (t *traces) beginPod(ctx context.Context, b *v1alpha1.Bundle) *newPod {
 	if _, ok := root(ctx, b); !ok {
 		return &newPod{}
@@ -142,30 +143,29 @@ func (n *newPod) created(p *corev1.Pod, err error) {
 	n.traces.mu.Lock()
 	defer n.traces.mu.Unlock()
 	if n.traces.pods == nil {
-		n.traces.pods = map[types.UID]podTrace{}
+		n.traces.pods = map[types.UID][]podTrace{}
 	}
-	n.traces.pods[p.UID] = podTrace{n.span, n.began}
+	n.traces.pods[p.UID] = append(n.traces.pods[p.UID], podTrace{n.span, n.began})
 }
 
 // endPod records what the time of a pod went to that is gone. Its status knows whole seconds, which begin before the
 // pod does.
 func (t *traces) endPod(uid types.UID, times pod.Times) {
 	t.mu.Lock()
-	found, ok := t.pods[uid]
+	found := t.pods[uid]
 	delete(t.pods, uid)
 	t.mu.Unlock()
-	if !ok {
-		return
+	for _, p := range found {
+		ctx := trace.ContextWithSpan(context.Background(), p.span)
+		scheduled := later(p.began, times.Scheduled)
+		if _, ok := times.Scheduling(); ok {
+			t.part(ctx, "scheduling", p.began, scheduled)
+		}
+		if _, ok := times.Pull(); ok {
+			t.part(ctx, "pull", scheduled, later(scheduled, times.Started))
+		}
+		p.span.End()
 	}
-	ctx := trace.ContextWithSpan(context.Background(), found.span)
-	scheduled := later(found.began, times.Scheduled)
-	if _, ok := times.Scheduling(); ok {
-		t.part(ctx, "scheduling", found.began, scheduled)
-	}
-	if _, ok := times.Pull(); ok {
-		t.part(ctx, "pull", scheduled, later(scheduled, times.Started))
-	}
-	found.span.End()
 }
 
 func (t *traces) part(ctx context.Context, name string, from, to time.Time) {
@@ -188,8 +188,10 @@ func (t *traces) abandon() {
 		span.AddEvent("this replica leads no more")
 		span.End()
 	}
-	for _, p := range t.pods {
-		p.span.End()
+	for _, spans := range t.pods {
+		for _, p := range spans {
+			p.span.End()
+		}
 	}
 	t.attempts, t.pods = nil, nil
 }

@@ -5,6 +5,7 @@ package unpack
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/traceparent"
 	"rukpak.io/apiserver/pkg/unpack/contract"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 )
@@ -89,6 +91,59 @@ func TestTraceOfAnAttempt(t *testing.T) {
 		}
 		if took := got["scheduling"].EndTime().Sub(got["scheduling"].StartTime()); took < 2*time.Second {
 			t.Errorf("scheduling took %v", took)
+		}
+	})
+}
+
+// A shared pod is a span of each of its bundles, in the trace of that.
+func TestTraceOfASharedPod(t *testing.T) {
+	objects := someBundles("team-a", 5)
+	for _, o := range objects {
+		if b, ok := o.(*v1alpha1.Bundle); ok {
+			traced(b)
+		}
+	}
+	inWorld(t, objects, func(w *world) {
+		recorder := record(w)
+		p := five(w)
+		var jobs []contract.Job
+		for _, e := range p.Spec.Containers[0].Env {
+			if e.Name == contract.EnvJobs {
+				if err := json.Unmarshal([]byte(e.Value), &jobs); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		w.says(p, ran())
+		for _, b := range membersOf(w, p) {
+			w.committed(b)
+		}
+		w.pass(time.Second)
+		attempts, pods, pulls := map[string]bool{}, map[string]bool{}, 0
+		for _, s := range recorder.Ended() {
+			if s.Name() == "attempt" {
+				attempts[s.SpanContext().SpanID().String()] = true
+			}
+		}
+		for _, s := range recorder.Ended() {
+			if s.Name() == "pod" && attempts[s.Parent().SpanID().String()] {
+				pods[s.SpanContext().SpanID().String()] = true
+			}
+		}
+		for _, s := range recorder.Ended() {
+			if s.Name() == "pull" && pods[s.Parent().SpanID().String()] {
+				pulls++
+			}
+		}
+		if len(attempts) != 4 || len(pods) != 4 || pulls != 4 || len(jobs) != 4 {
+			t.Fatalf("4 bundles have %d attempts, %d pods and %d pulls in %d jobs", len(attempts), len(pods), pulls, len(jobs))
+		}
+		for _, j := range jobs {
+			parent, ok := traceparent.Parse(j.TraceParent)
+			if !ok || !pods[parent.SpanID().String()] {
+				t.Errorf("%s belongs to %q, which is no pod", j.URL, j.TraceParent)
+			}
+			delete(pods, parent.SpanID().String())
 		}
 	})
 }

@@ -27,6 +27,7 @@ import (
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 	"rukpak.io/apiserver/pkg/unpack/queue"
+	"rukpak.io/apiserver/pkg/unpack/stage"
 )
 
 // Puller takes images from registries in this process, with no credentials but the server's own.
@@ -85,6 +86,8 @@ type Config struct {
 	Limits queue.Limits
 	// Tracer records attempts of bundles whose creation was traced. Without it none are.
 	Tracer trace.Tracer
+	// Stages know what those attempts took whose content this process was sent. Nil knows nothing.
+	Stages *stage.Notes
 	// Workers is how many bundles are worked on at once. 4 by default.
 	Workers int
 	// Backoff's zero fields take their defaults.

@@ -6,6 +6,7 @@ package bench
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -133,7 +134,8 @@ func (s *scope) push(repository string, config v1.Config, files ...file) string 
 	s.Helper()
 	archive, err := archiveOf(files)
 	s.must(err)
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive)), nil }, tarball.WithMediaType(types.OCILayer))
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive)), nil }, tarball.WithMediaType(types.OCILayer),
+		tarball.WithCompressionLevel(gzip.BestSpeed), tarball.WithCompressedCaching)
 	s.must(err)
 	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), layer)
 	s.must(err)
@@ -158,5 +160,8 @@ func archiveOf(files []file) ([]byte, error) {
 			return nil, errors.Join(err, fmt.Errorf("file %s", f.name))
 		}
 	}
-	return out.Bytes(), w.Close()
+	if err := w.Close(); err != nil { // before the bytes are taken: it writes the last of them
+		return nil, err
+	}
+	return out.Bytes(), nil
 }

@@ -44,7 +44,7 @@ const (
 )
 
 // patience is how long something may take to come about.
-const patience = 2 * time.Minute
+const patience = 3 * time.Minute
 
 var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 

@@ -19,6 +19,7 @@ const (
 	requestRounds  = 7
 	archiveRounds  = 5
 	podRounds      = 9
+	sizeRounds     = 5
 )
 
 // rounds is how often to measure: as often as asked for, else as often as usual.
@@ -43,9 +44,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestFigures measures everything. A part alone, sooner:
+// TestFigures measures everything. A part alone, sooner; and what takes longer:
 //
 //	make bench TESTFLAGS='-run TestFigures/ready' RUKPAK_BENCH_ROUNDS=3
+//	make bench-sizes
+//	make bench-many
 func TestFigures(t *testing.T) {
 	r := newReport(t)
 	s := begin(t)
@@ -53,7 +56,9 @@ func TestFigures(t *testing.T) {
 	t.Run("archive", func(t *testing.T) { r.add(archiveFigures(t)...) })
 	t.Run("files", func(t *testing.T) { r.add(fileFigures(t)...) })
 	t.Run("ready", func(t *testing.T) { r.add(s.in(t).readyFigures()...) })
+	t.Run("sizes", func(t *testing.T) { r.add(s.in(t).sizeFigures()...) })
 	t.Run("many", func(t *testing.T) { r.add(s.in(t).manyFigures()...) })
+	t.Run("queue", func(t *testing.T) { r.add(s.in(t).queueFigures()...) })
 	t.Run("idle", func(t *testing.T) { r.add(s.in(t).idleFigures()...) })
 	t.Run("content", func(t *testing.T) {
 		s := s.in(t)

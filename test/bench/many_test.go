@@ -27,8 +27,8 @@ import (
 const (
 	// countsVariable says how many there are at once, in place of 50: a list, as in 50,200.
 	countsVariable = "RUKPAK_BENCH_AT_ONCE"
-	// manyRounds is how often so many are measured. They take about a minute.
-	manyRounds = 3
+	// manyRounds is how often so many are measured. 50 of each take about two minutes.
+	manyRounds = 2
 	// idleTime is how long the server is watched while nothing is asked of it.
 	idleTime = time.Minute
 	// idleBundles is how many bundles it has meanwhile.

@@ -31,8 +31,17 @@ func over(values []float64) spread {
 	return spread{Median: (v[(n-1)/2] + v[n/2]) / 2, Min: v[0], Max: v[n-1], Count: n}
 }
 
+// least is the smallest of values, of which there is at least one.
+func least(values []float64) float64 { return slices.Min(values) }
+
+// percentile is the value of which so many percent are not larger, by the nearest rank.
+func percentile(values []float64, percent int) float64 {
+	v := slices.Sorted(slices.Values(values))
+	return v[max((len(v)*percent+99)/100, 1)-1]
+}
+
 func (s spread) String() string {
-	if s.Count == 1 {
+	if s.Min == s.Max {
 		return number(s.Median)
 	}
 	return fmt.Sprintf("%s (%s–%s)", number(s.Median), number(s.Min), number(s.Max))
@@ -69,6 +78,14 @@ func compared(name, unit string, ours []float64, than string, theirs []float64, 
 	}
 	b, ratio := over(theirs), over(ratios)
 	return figure{Name: name, Unit: unit, Ours: over(ours), Than: than, Theirs: &b, Ratio: &ratio, Goal: goal}
+}
+
+// late makes a figure of the 95th percentiles of two sides.
+func late(name, unit string, ours []float64, than string, theirs []float64) figure {
+	at := func(v float64, count int) spread { return spread{Median: v, Min: v, Max: v, Count: count} }
+	a, b := percentile(ours, 95), percentile(theirs, 95)
+	theirs95, ratio := at(b, len(theirs)), at(a/b, len(ours))
+	return figure{Name: name, Unit: unit, Ours: at(a, len(ours)), Than: than, Theirs: &theirs95, Ratio: &ratio}
 }
 
 // report collects the figures of a run.

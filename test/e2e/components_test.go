@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +22,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/unpack/pod"
@@ -73,13 +75,52 @@ func (s *scope) kill(victim string, random *rand.Rand) error {
 			return err
 		}
 		return syscall.Kill(pid, syscall.SIGKILL)
-	case victimPod, victimDeleted:
-		return s.killPod(victim, random)
+	case victimPod:
+		return s.killProgram()
+	case victimDeleted:
+		return s.deletePod(random)
 	}
 	return killComponent(victim)
 }
 
-func (s *scope) killPod(how string, random *rand.Rand) error {
+// killProgram kills an unpack program of the test's namespace. It runs for some hundredths of a second, mostly, so it is waited for.
+func (s *scope) killProgram() error {
+	pid := 0
+	err := wait.PollUntilContextTimeout(s.ctx, 2*time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) {
+		pid = unpackProgram(s.ns)
+		return pid != 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("no unpack program ran: %w", err)
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// unpackProgram finds the process of an unpack pod that sends content to the bundles of a namespace, 0 for none. What has ended
+// meanwhile is none.
+func unpackProgram(namespace string) int {
+	names, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return 0
+	}
+	for _, name := range names {
+		// In mode ImageCopy it is called otherwise.
+		if comm, err := os.ReadFile(name); err != nil || string(comm) != "rukpak-unpack\n" && string(comm) != "unpack\n" {
+			continue
+		}
+		folder := filepath.Dir(name)
+		environment, err := os.ReadFile(filepath.Join(folder, "environ"))
+		if err != nil || !bytes.Contains(environment, []byte("/namespaces/"+namespace+"/bundles/")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(folder)); err == nil {
+			return pid
+		}
+	}
+	return 0
+}
+
+func (s *scope) deletePod(random *rand.Rand) error {
 	list, err := s.kube.CoreV1().Pods(s.ns).List(s.ctx, metav1.ListOptions{LabelSelector: pod.LabelManagedBy + "=" + pod.ManagedBy})
 	if err != nil {
 		return err
@@ -88,18 +129,11 @@ func (s *scope) killPod(how string, random *rand.Rand) error {
 		return errors.New("there is none")
 	}
 	p := list.Items[random.IntN(len(list.Items))]
-	if how == victimDeleted {
-		err := s.kube.CoreV1().Pods(s.ns).Delete(s.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
-		if apierrors.IsNotFound(err) {
-			return errors.New("it has gone meanwhile")
-		}
-		return err
+	err = s.kube.CoreV1().Pods(s.ns).Delete(s.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+	if apierrors.IsNotFound(err) {
+		return errors.New("it has gone meanwhile")
 	}
-	pid, err := findProcess("/rukpak-unpack", string(p.UID))
-	if err != nil {
-		return err
-	}
-	return syscall.Kill(pid, syscall.SIGKILL)
+	return err
 }
 
 // killComponent kills a process of the local cluster.

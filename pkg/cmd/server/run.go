@@ -36,6 +36,7 @@ import (
 	informers "rukpak.io/apiserver/pkg/generated/informers/externalversions"
 	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 	"rukpak.io/apiserver/pkg/registry/bundle/uploads"
+	"rukpak.io/apiserver/pkg/unpack/stage"
 )
 
 // process holds what one run of the server is made of, from the bottom up.
@@ -58,6 +59,7 @@ type process struct {
 	collectors   []*collect.Collector // one for each store
 	monitor      *etcd.Monitor        // nil where etcd is in this process
 	storeMetrics *storeMetrics
+	stages       *stage.Notes  // from the content to the reconciler
 	recheck      chan struct{} // asks for a look at the stored content of all bundles
 	closeStack   []func()
 	// background is what works beside the server. It uses etcd and the store, and ends before they do.
@@ -71,7 +73,7 @@ const backgroundTimeout = 10 * time.Second
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := &process{Options: o, stores: map[string]content.Store{}, recheck: make(chan struct{}, 1), storeMetrics: newStoreMetrics()}
+	p := &process{Options: o, stores: map[string]content.Store{}, recheck: make(chan struct{}, 1), stages: stage.NewNotes(), storeMetrics: newStoreMetrics()}
 	defer p.close()
 	showBuild()
 	newLeaderMetric()
@@ -175,6 +177,7 @@ func (p *process) assemble(_ context.Context, _ context.CancelCauseFunc) error {
 		Resolve:       p.resolver(),
 		Scratch:       p.scratch(),
 		Tracer:        p.tracer(),
+		Stages:        p.stages,
 		CommitTimeout: min(maxCommitTimeout, p.Collect.Grace/2),
 		PlaceTimeout:  20 * time.Second,
 		MaxReaders:    p.Transfers.MaxReaders, MaxReadersPerUser: p.Transfers.MaxReadersPerUser,

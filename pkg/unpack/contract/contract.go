@@ -39,7 +39,8 @@ const (
 	EnvTraceParent = "RUKPAK_TRACEPARENT"
 	// EnvTimeout bounds the whole run, as time.ParseDuration reads it.
 	EnvTimeout = "RUKPAK_TIMEOUT"
-	// EnvJobs holds, as a JSON list of Job, what CommandRunAll does, in place of EnvURL, EnvRoot and EnvPath.
+	// EnvJobs holds, as a JSON list of Job, what CommandRunAll does, in place of EnvURL, EnvRoot, EnvPath and
+	// EnvTraceParent.
 	EnvJobs = "RUKPAK_JOBS"
 )
 
@@ -63,6 +64,8 @@ type Job struct {
 	Root string `json:"root"`
 	// Path is the path inside the image whose files are the content.
 	Path string `json:"path"`
+	// TraceParent is what EnvTraceParent is for one bundle; empty for none.
+	TraceParent string `json:"traceParent,omitempty"`
 }
 
 // TrailerWalk is the trailer field of a PUT that says how long the program has read and packed, as

@@ -30,6 +30,8 @@ type Member struct {
 	Bundle *v1alpha1.Bundle
 	// Reference is the image to take the files from, by digest.
 	Reference string
+	// TraceParent is the span that the upload belongs to, empty for none.
+	TraceParent string
 }
 
 // NewSharedName makes a random name for a shared pod.
@@ -56,15 +58,15 @@ func ShareKind(class *v1alpha1.ProvisionerClass, bundle *v1alpha1.Bundle, mode v
 	return strings.Join(append([]string{string(class.UID), strconv.FormatInt(class.Generation, 10), Account(bundle), bundle.Spec.Source.Image.Platform}, secrets...), "\n")
 }
 
-// BuildShared makes the pod of the attempts of several bundles of one kind. Params.Bundle and
-// Params.Reference are of no matter.
+// BuildShared makes the pod of the attempts of several bundles of one kind. Params.Bundle, Params.Reference and
+// Params.TraceParent are of no matter.
 //
 // It is as Build makes it in mode ImageVolume, with one container for all of them: what is done for a bundle is done by our
 // program alone, and reads a volume that only the program's own configuration ties to it. A container for each would cost
 // most of what the shared pod saves. Bundles of one image have one volume, so that it is pulled once: they have the same
 // credentials for it.
 func BuildShared(p Params, members []Member) (*corev1.Pod, error) {
-	p.Bundle = members[0].Bundle
+	p.Bundle, p.TraceParent = members[0].Bundle, ""
 	b := newBuilder(p)
 	pod := &corev1.Pod{ObjectMeta: b.metadata(), Spec: b.spec()}
 	pod.Labels[v1alpha1.LabelBundleUID] = SharedUID
@@ -85,7 +87,7 @@ func BuildShared(p Params, members []Member) (*corev1.Pod, error) {
 		root := path.Join(contentRoot, strconv.Itoa(n))
 		pod.OwnerReferences = append(pod.OwnerReferences, owner(m.Bundle))
 		proofs = append(proofs, AttemptOf(m.Bundle).Proof(b.Key))
-		jobs = append(jobs, contract.Job{URL: b.contentURL(m.Bundle), Root: root, Path: m.Bundle.Spec.Source.Image.Path})
+		jobs = append(jobs, contract.Job{URL: b.contentURL(m.Bundle), Root: root, Path: m.Bundle.Spec.Source.Image.Path, TraceParent: m.TraceParent})
 		if !known {
 			volume := volumeContent + "-" + strconv.Itoa(n)
 			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Image: source}})

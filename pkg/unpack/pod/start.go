@@ -70,9 +70,20 @@ func JudgeEvent(warning string) Outcome {
 	return Outcome{State: Waiting, Reason: v1alpha1.ReasonContainerFailed, Message: Words("the node does not start the pod: "+warning, "")}
 }
 
-// HasImage tells whether a pod of mode ImageVolume was stored with its image. A cluster that does not
+// HasImage tells whether a pod of mode ImageVolume was stored with its image, or its images. A cluster that does not
 // know image volumes takes the pod and drops the field, so that the volume would be an empty folder.
-func HasImage(pod *corev1.Pod) bool { return contentVolume(pod) != nil }
+func HasImage(pod *corev1.Pod) bool {
+	found := false
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == volumeContent || strings.HasPrefix(v.Name, volumeContent+"-") {
+			if v.Image == nil {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
 
 // Stage says in words how far a pod has got that has nothing to say itself.
 func Stage(pod *corev1.Pod) string {

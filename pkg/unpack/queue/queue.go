@@ -6,7 +6,7 @@
 // What is counted are places. A place is that of one unpack pod or of one pull by the server, and a Queue has a
 // number of them in total and for each namespace. Namespaces take turns, and within one who has waited longest
 // comes first: so however many bundles one namespace has, another waits for no more than its turn. Bundles that are of
-// one kind share a place, and then a pod.
+// one kind share a place, and then a pod. A place that is of no use to who has it, for the time being, can be lent.
 //
 // A Queue is memory alone. What it holds can be told again from the bundles, which say
 // whether an attempt runs and since when there is something to do.
@@ -72,12 +72,13 @@ type Queue struct {
 	held   map[cache.ObjectName]*place
 	lined  map[cache.ObjectName]*waiter
 	used   int
+	lent   int // places that are taken and do not count
 }
 
 // space is a namespace.
 type space struct {
-	used    int
-	waiting []*waiter // in order
+	used, lent int
+	waiting    []*waiter // in order
 }
 
 type waiter struct {
@@ -93,6 +94,7 @@ type place struct {
 	// first is the bundle that was called, until it says what it made of the place.
 	first   cache.ObjectName
 	called  bool
+	lent    bool
 	members map[cache.ObjectName]*waiter
 }
 
@@ -107,11 +109,12 @@ func New(limits Limits, call func(cache.ObjectName)) *Queue {
 	}
 }
 
-// Ask claims a place for a new attempt. Who has one already keeps it, unless others have it too or the claim gives it up.
+// Ask claims a place for a new attempt. Who has one already keeps it, unless others have it too, or it is lent, or the claim
+// gives it up.
 func (q *Queue) Ask(name cache.ObjectName, claim Claim, now time.Time) Turn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if p := q.held[name]; p != nil && !p.called && (claim.Leave || len(p.members) > 1) {
+	if p := q.held[name]; p != nil && !p.called && (claim.Leave || p.lent || len(p.members) > 1) {
 		q.leave(name)
 	}
 	if q.held[name] == nil {
@@ -137,12 +140,14 @@ func (q *Queue) Ask(name cache.ObjectName, claim Claim, now time.Time) Turn {
 	return turn
 }
 
-// Hold says that a bundle has a place, whatever the limits are. Bundles with the same id have it together.
+// Hold says that a bundle has a place, whatever the limits are. Bundles with the same id have it together. A place that was
+// lent counts again.
 func (q *Queue) Hold(name cache.ObjectName, id string, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	id = name.Namespace + "/" + id
 	if p := q.held[name]; p != nil && p.id == id {
+		q.count(p)
 		return
 	}
 	q.leave(name) // who was to share the place that it was called to waits again
@@ -150,6 +155,7 @@ func (q *Queue) Hold(name cache.ObjectName, id string, now time.Time) {
 	if p == nil {
 		p = q.take(id, name.Namespace)
 	}
+	q.count(p)
 	p.members[name] = &waiter{name: name}
 	q.held[name] = p
 	q.serve(now, cache.ObjectName{}, true) // if it has left another place
@@ -193,7 +199,7 @@ func (q *Queue) Waiting() int {
 	return len(q.lined)
 }
 
-// Used is how many places are taken.
+// Used is how many places are taken, without those that are lent.
 func (q *Queue) Used() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -255,7 +261,7 @@ func (q *Queue) tidy(namespace string) {
 	if i := slices.Index(q.turns, namespace); i >= 0 {
 		q.turns = slices.Delete(q.turns, i, i+1)
 	}
-	if s.used == 0 {
+	if s.used == 0 && s.lent == 0 {
 		delete(q.spaces, namespace)
 	}
 }
@@ -292,6 +298,7 @@ func (q *Queue) quit(name cache.ObjectName, p *place) {
 	if len(p.members) > 0 {
 		return
 	}
+	q.count(p)
 	delete(q.places, p.id)
 	q.space(p.namespace).used--
 	q.used--

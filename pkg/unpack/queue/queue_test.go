@@ -269,9 +269,11 @@ func TestAnyOrder(t *testing.T) {
 		b, random := newBench(t, limits), rand.New(rand.NewPCG(seed, 0))
 		for range 300 {
 			who := name(fmt.Sprint("n", random.IntN(4)), fmt.Sprint("b", random.IntN(8)))
-			switch random.IntN(3) {
+			switch random.IntN(4) {
 			case 0:
 				b.Leave(who, b.now)
+			case 1:
+				b.Lend(who, b.now)
 			default:
 				turn := b.Ask(who, Claim{Since: start.Add(time.Duration(random.IntN(9)) * time.Second), Kind: []string{"", "k"}[random.IntN(2)]}, b.now)
 				for _, other := range turn.With {
@@ -288,7 +290,7 @@ func TestAnyOrder(t *testing.T) {
 				b.Leave(name(fmt.Sprint("n", n), fmt.Sprint("b", i)), b.now)
 			}
 		}
-		if b.Used() != 0 || b.Waiting() != 0 || len(b.spaces)+len(b.places)+len(b.held)+len(b.lined)+len(b.turns) != 0 {
+		if b.Used() != 0 || b.lent != 0 || b.Waiting() != 0 || len(b.spaces)+len(b.places)+len(b.held)+len(b.lined)+len(b.turns) != 0 {
 			t.Fatalf("seed %d: left are %+v", seed, b.Queue)
 		}
 	}
@@ -296,14 +298,21 @@ func TestAnyOrder(t *testing.T) {
 
 func (b *bench) check(limits Limits) {
 	b.t.Helper()
-	used := map[string]int{}
+	used, lent := map[string]int{}, map[string]int{}
 	for _, p := range b.places {
-		used[p.namespace]++
+		if p.lent {
+			lent[p.namespace]++
+		} else {
+			used[p.namespace]++
+		}
 	}
-	if len(b.places) != b.Used() || b.Used() > limits.Total {
-		b.t.Fatalf("%d places are used, which are %d", b.Used(), len(b.places))
+	if len(b.places) != b.Used()+b.lent || b.Used() > limits.Total || b.lent > limits.Total {
+		b.t.Fatalf("%d places are used and %d lent, which are %d", b.Used(), b.lent, len(b.places))
 	}
 	for namespace, s := range b.spaces {
+		if s.lent != lent[namespace] || s.lent > limits.PerNamespace {
+			b.t.Fatalf("namespace %s lends %d places, which are %d", namespace, s.lent, lent[namespace])
+		}
 		if s.used != used[namespace] || s.used > limits.PerNamespace {
 			b.t.Fatalf("namespace %s uses %d places, which are %d", namespace, s.used, used[namespace])
 		}
@@ -349,5 +358,46 @@ func TestFirstOfACalledPlaceStaysWhereItIs(t *testing.T) {
 	}
 	if turn := ask("y", 1, false); !turn.Come {
 		t.Errorf("y does not come: %+v, with %d places taken", turn, q.Used())
+	}
+}
+
+// A place that is lent does not count, and there are no more of them than there are places.
+func TestLend(t *testing.T) {
+	b := newBench(t, Limits{Total: 3, PerNamespace: 1})
+	if !b.ask("a", 0, "").Come || b.Lend(name("a", "b-0000"), b.now) {
+		t.Fatal("a place is lent before it is known what became of it")
+	}
+	b.Hold(name("a", "b-0000"), "pod-0", b.now)
+	if b.ask("a", 1, "").Come || !b.Wanted(name("a", "b-0000")) {
+		t.Fatal("the place is not what keeps the next one")
+	}
+	for range 2 { // the second time it is so already
+		if !b.Lend(name("a", "b-0000"), b.now) || b.Wanted(name("a", "b-0000")) {
+			t.Fatal("the place is not lent")
+		}
+	}
+	if called := b.calls(); !slices.Equal(called, []cache.ObjectName{name("a", "b-0001")}) {
+		t.Fatalf("%v were called to it", called)
+	}
+	b.Hold(name("a", "b-0001"), "pod-1", b.now)
+	b.ask("a", 2, "")
+	if b.Lend(name("a", "b-0001"), b.now) || !b.Wanted(name("a", "b-0001")) || b.Used() != 1 {
+		t.Error("a namespace lends more places than it may have")
+	}
+	// What is scheduled after all counts, even if that is more than there may be, and makes way for nobody.
+	b.Hold(name("a", "b-0000"), "pod-0", b.now)
+	b.Leave(name("a", "b-0001"), b.now)
+	if called := b.calls(); len(called) != 0 || b.Used() != 1 {
+		t.Errorf("%v were called, %d places are used", called, b.Used())
+	}
+	// Nobody wants the place of a namespace whose own bundles do not wait, as long as there are others.
+	b.Hold(name("b", "b-0000"), "pod-0", b.now)
+	if b.Wanted(name("b", "b-0000")) || !b.Wanted(name("a", "b-0000")) {
+		t.Error("who waits would not have the place that is wanted, or would not have the one that is not")
+	}
+	// Who begins anew with a place that is lent waits for one that counts.
+	b.Lend(name("a", "b-0000"), b.now)
+	if b.ask("a", 0, "").Come || b.Used() != 2 {
+		t.Errorf("the next attempt has the place that is lent, %d places are used", b.Used())
 	}
 }

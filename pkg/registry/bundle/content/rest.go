@@ -29,6 +29,7 @@ import (
 	"rukpak.io/apiserver/pkg/content/places"
 	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/content/verify"
+	"rukpak.io/apiserver/pkg/unpack/stage"
 )
 
 // Bundles reads bundles as etcd has them now, and commits what the server has found out about them. The
@@ -83,6 +84,8 @@ type Config struct {
 	Whole func(context.Context) error
 	// Tracer records the writes of attempts at bundles whose creation was traced. Nil records none.
 	Tracer trace.Tracer
+	// Stages gets to know what the writes of attempts took. Nil is nobody.
+	Stages *stage.Notes
 	// Released is called when content may have become that of nobody.
 	Released func()
 	Now      func() time.Time

@@ -24,6 +24,7 @@ import (
 type stageTimes struct {
 	bundle *rukpak.Bundle
 	tracer trace.Tracer
+	notes  *stage.Notes
 	req    *http.Request
 	body   *pacedReader
 	got    time.Time // the last byte; zero before
@@ -35,7 +36,7 @@ func (r *REST) measure(b *rukpak.Bundle, g *grant, req *http.Request, body *pace
 	if !g.attempt {
 		return nil
 	}
-	return &stageTimes{bundle: b, tracer: r.Tracer, req: req, body: body}
+	return &stageTimes{bundle: b, tracer: r.Tracer, notes: r.Stages, req: req, body: body}
 }
 
 // received is called when the body is whole and right. In the context that it returns the spans and the log of the
@@ -53,16 +54,22 @@ func (s *stageTimes) received(ctx context.Context) context.Context {
 	if known := err == nil && walk >= 0; known {
 		walk = min(walk, upload)
 		upload -= walk
-		stage.Observe(stage.Walk, walk)
+		s.spent(stage.Walk, walk)
 		log = log.WithValues("walkSeconds", walk.Seconds())
 		s.part(ctx, "walk", s.body.began.Add(walk))
 	}
-	stage.Observe(stage.Upload, upload)
+	s.spent(stage.Upload, upload)
 	s.part(ctx, "upload", s.got)
 	if s.traced {
 		ctx, s.span = s.tracer.Start(ctx, "commit", trace.WithTimestamp(s.got))
 	}
 	return klog.NewContext(ctx, log.WithValues("uploadSeconds", upload.Seconds()))
+}
+
+// spent counts the time of a stage, and notes it for the line that tells of the attempt.
+func (s *stageTimes) spent(in stage.Stage, d time.Duration) {
+	stage.Observe(in, d)
+	s.notes.Add(s.bundle.Status.Unpack.Nonce, in, d)
 }
 
 // part records what began with the body. Reading the files and sending them go on at the same time: walk is drawn
@@ -100,7 +107,7 @@ func (s *stageTimes) end(err error) {
 		return
 	}
 	if err == nil {
-		stage.Observe(stage.Commit, time.Since(s.got))
+		s.spent(stage.Commit, time.Since(s.got))
 	}
 	if s.span == nil {
 		return

@@ -16,6 +16,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/traceparent"
 	"rukpak.io/apiserver/pkg/unpack/contract"
+	"rukpak.io/apiserver/pkg/unpack/stage"
 )
 
 // stageCounts is how often each stage was measured.
@@ -59,6 +60,7 @@ func TestStagesOfAnAttempt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
+			w.rest.Stages = stage.NewNotes()
 			recorder := tracetest.NewSpanRecorder()
 			w.rest.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test")
 			b := w.addImage("image")
@@ -86,9 +88,13 @@ func TestStagesOfAnAttempt(t *testing.T) {
 			}
 			<-w.served
 			after := stageCounts(t)
-			for stage, want := range map[string]uint64{"walk": test.walked, "upload": 1, "commit": 1} {
-				if got := after[stage] - before[stage]; got != want {
-					t.Errorf("stage %s was measured %d times, want %d", stage, got, want)
+			noted := w.rest.Stages.Of("nonce")
+			for in, want := range map[stage.Stage]uint64{stage.Walk: test.walked, stage.Upload: 1, stage.Commit: 1} {
+				if got := after[string(in)] - before[string(in)]; got != want {
+					t.Errorf("stage %s was measured %d times, want %d", in, got, want)
+				}
+				if _, ok := noted[in]; ok != (want > 0) {
+					t.Errorf("of stage %s the reconciler knows: %v", in, ok)
 				}
 			}
 			want := map[string]bool{}
