@@ -33,7 +33,7 @@ import (
 //
 // A digest that ParseDigest refuses is answered with ErrInvalidDigest by every
 // method that takes one, and a context that is done with its error. Where space
-// runs out the error is ErrNoSpace.
+// runs out the error is ErrNoSpace, and ErrBusy where a write waited in vain for others to end.
 type Store interface {
 	// Create begins a blob. Nothing of it can be seen before Commit, and nothing of it is
 	// left when the process ends before. ctx bounds the writing: once it is done, Write
@@ -137,7 +137,9 @@ var (
 	ErrInvalidDigest  = errors.New("invalid digest")
 	ErrOutOfRange     = errors.New("range starts outside the content")
 	ErrNoSpace        = errors.New("content store is full")
-	ErrFinished       = errors.New("writer is finished")
+	// ErrBusy means that the store takes no more at the same time, and would in a moment.
+	ErrBusy     = errors.New("content store is busy")
+	ErrFinished = errors.New("writer is finished")
 )
 
 // Algorithm is the one algorithm of digests.

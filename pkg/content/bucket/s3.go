@@ -106,7 +106,8 @@ func newRetryer(pause time.Duration) aws.Retryer {
 		o.MaxAttempts, o.MaxBackoff = attempts, pause
 		// The pauses are enough: a budget for all requests together would fail some that never were tried.
 		o.RateLimiter = ratelimit.None
-		o.Retryables = append(o.Retryables, retry.RetryableHTTPStatusCode{Codes: map[int]struct{}{http.StatusTooManyRequests: {}}})
+		// A conflict is that of two requests for one object in the same moment: S3 calls it OperationAborted, versitygw ExistingObjectIsDirectory.
+		o.Retryables = append(o.Retryables, retry.RetryableHTTPStatusCode{Codes: map[int]struct{}{http.StatusTooManyRequests: {}, http.StatusConflict: {}}})
 	})
 }
 

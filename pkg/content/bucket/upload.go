@@ -33,7 +33,7 @@ const (
 
 var (
 	errAborted = errors.New("aborted")
-	errBusy    = fmt.Errorf("as many uploads to the object store are under way as there may be: %d, or %d of one namespace", maxUploads, maxPerTenant)
+	errBusy    = fmt.Errorf("%w: as many uploads to the object store are under way as there may be: %d, or %d of one namespace", content.ErrBusy, maxUploads, maxPerTenant)
 )
 
 func options() *blob.WriterOptions {

@@ -162,13 +162,10 @@ func (s *Store) putIndex(ctx context.Context, digest string, r io.Reader, size i
 	if err != nil {
 		return err
 	}
-	if _, err := s.head(ctx, blobKey); err != nil {
-		return err
-	}
 	if err := s.putExactly(ctx, key, content.Exactly(r, size), size); err != nil {
 		return err
 	}
-	// A blob that was deleted meanwhile has taken the index that was there then, not this one.
+	// Asked afterwards, and not before as well: a blob that was deleted meanwhile has taken the index that was there then, not this one.
 	if _, err := s.head(ctx, blobKey); err != nil {
 		if errors.Is(err, content.ErrNotFound) {
 			return errors.Join(err, s.remove(ctx, key))

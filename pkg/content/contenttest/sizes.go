@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"testing"
@@ -64,6 +65,11 @@ func testLarge(t *testing.T, p place) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	counted := size > 2*mostMemory && p.harness.Child != nil
+	if counted {
+		// Garbage is none of it. etcd, which runs in this process, makes much.
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(mostMemory * 3 / 4))
+	}
 	b := Blob{Seed: 5, Size: size}
 	began := time.Now()
 	digest, err := b.Put(t.Context(), p)
@@ -90,7 +96,7 @@ func testLarge(t *testing.T, p place) {
 	t.Logf("%d bytes: stored at %.0f MiB/s, read at %.0f MiB/s", size, rate(stored.Sub(began)), rate(time.Since(stored)))
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	if size > 2*mostMemory && m.HeapSys > mostMemory && p.harness.Child != nil {
+	if counted && m.HeapSys > mostMemory {
 		t.Errorf("the heap has %d bytes", m.HeapSys)
 	}
 	if err := p.Delete(t.Context(), digest); err != nil {

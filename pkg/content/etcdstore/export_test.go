@@ -45,3 +45,6 @@ func (s *Store) Kept() (kept, at int) {
 
 // MaxChunks is how many chunks may be in memory.
 const MaxChunks = maxChunks
+
+// MaxFlights is how many chunks of an upload may be on their way.
+const MaxFlights = maxFlights

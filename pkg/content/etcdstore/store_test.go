@@ -55,7 +55,7 @@ func TestStore(t *testing.T) {
 				s := etcdstore.New(client, prefix, etcdstore.DefaultCapacity)
 				return s, s.Close
 			},
-			Borders: []int64{etcdstore.ChunkSize},
+			Borders: []int64{etcdstore.ChunkSize, 5 * etcdstore.ChunkSize},
 			Small: func(t *testing.T) (content.Store, int64) {
 				return etcdstore.New(client, "/test/small", 3<<20), 3 << 20
 			},

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -15,21 +16,33 @@ import (
 	"rukpak.io/apiserver/pkg/failpoint"
 )
 
-// reserveStep is how much space an upload reserves at once, where there is so much.
-const reserveStep = 8 * ChunkSize
+const (
+	// reserveStep is how much space an upload reserves at once, where there is so much.
+	reserveStep = 8 * ChunkSize
+	// maxFlights is how many chunks of one upload are on their way at the same time. With the one that fills it has 4 MiB in memory.
+	maxFlights = 3
+)
 
 // upload is bytes on their way to a manifest. The last chunk stays in memory until commit.
 type upload struct {
 	store    *Store
 	id       string
 	last     []byte
-	size     int64 // bytes in etcd, and in last
+	size     int64 // bytes in etcd, on their way there, and in last
 	reserved int64
 	begun    bool // etcd may know of it
+
+	flights sync.WaitGroup
+	places  chan struct{}      // one for each flight
+	ctx     context.Context    // of the flights
+	cancel  context.CancelFunc // nil before the first of them
+
+	mu     sync.Mutex
+	failed error // of the first flight that failed
 }
 
 func (s *Store) newUpload() *upload {
-	return &upload{store: s, id: rand.Text()}
+	return &upload{store: s, id: rand.Text(), places: make(chan struct{}, maxFlights)}
 }
 
 func (u *upload) key() string { return u.store.join(uploads, u.id) }
@@ -50,15 +63,39 @@ func (u *upload) write(ctx context.Context, p []byte) (int, error) {
 	return n, nil
 }
 
-// flush writes the chunk in memory.
+// flush sends the chunk in memory on its way, which may go on after ctx: commit waits for it, and abort ends it. Its error is that of
+// the next flush, or of land.
 func (u *upload) flush(ctx context.Context) error {
 	if u.size > u.reserved {
 		if err := u.reserve(ctx); err != nil {
 			return err
 		}
 	}
+	select {
+	case u.places <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := u.failure(); err != nil {
+		<-u.places
+		return err
+	}
+	if u.cancel == nil {
+		u.ctx, u.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	}
+	key, text := u.store.chunkKey(u.id, (u.size-1)/ChunkSize), string(u.last)
+	u.last = u.last[:0]
+	u.flights.Go(func() {
+		defer func() { <-u.places }()
+		u.fail(u.send(u.ctx, key, text))
+	})
+	return nil
+}
+
+// send writes a chunk.
+func (u *upload) send(ctx context.Context, key, text string) error {
 	alive := clientv3.Compare(clientv3.CreateRevision(u.key()), ">", 0)
-	put := clientv3.OpPut(u.store.chunkKey(u.id, (u.size-1)/ChunkSize), string(u.last))
+	put := clientv3.OpPut(key, text)
 	err := u.store.repeat(ctx, func(ctx context.Context) (bool, error) {
 		resp, err := u.store.kv.Txn(ctx).If(alive).Then(put).Commit()
 		if err == nil && !resp.Succeeded {
@@ -66,11 +103,39 @@ func (u *upload) flush(ctx context.Context) error {
 		}
 		return true, err
 	})
-	u.last = u.last[:0]
 	if err == nil {
 		failpoint.Hit("etcdstore/after-chunk")
 	}
 	return err
+}
+
+func (u *upload) fail(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.failed == nil {
+		u.failed = err
+	}
+}
+
+func (u *upload) failure() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.failed
+}
+
+// land waits until no chunk is on its way, or ends those that are when ctx is done.
+func (u *upload) land(ctx context.Context) error {
+	if u.cancel == nil {
+		return nil
+	}
+	defer u.cancel()
+	stop := context.AfterFunc(ctx, u.cancel)
+	defer stop()
+	u.flights.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return u.failure()
 }
 
 // reserve takes space for what is in memory, and for what may come.
@@ -114,6 +179,9 @@ func (u *upload) reserve(ctx context.Context) error {
 // commit makes the bytes visible under the key of a manifest, in place of what it named
 // before. A key in needed must be there, or it is content.ErrNotFound.
 func (u *upload) commit(ctx context.Context, key string, needed ...string) error {
+	if err := u.land(ctx); err != nil {
+		return err
+	}
 	keys := append([]string{key, u.key(), u.store.join(used)}, needed...)
 	err := u.store.update(ctx, keys, func(have snapshot) ([]clientv3.Op, error) {
 		old, err := have.manifest(key)
@@ -169,6 +237,10 @@ func (u *upload) commitOps(have snapshot, key string, old *manifest) ([]clientv3
 
 // abort takes back what etcd knows of the upload.
 func (u *upload) abort(ctx context.Context) error {
+	if u.cancel != nil {
+		u.cancel()
+		u.flights.Wait()
+	}
 	if !u.begun {
 		return nil
 	}

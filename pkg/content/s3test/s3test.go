@@ -215,7 +215,7 @@ func (s *Server) Bucket(t testing.TB, name, prefix string) *url.URL {
 }
 
 // Setenv gives the credentials to this process for the time of the test.
-func (s *Server) Setenv(t *testing.T) {
+func (s *Server) Setenv(t testing.TB) {
 	t.Helper()
 	for _, entry := range s.Environ {
 		name, value, _ := strings.Cut(entry, "=")

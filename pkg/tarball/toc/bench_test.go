@@ -41,9 +41,25 @@ func prose() []file {
 	return files
 }
 
+// scraps is 64 MiB in 64,000 files of text.
+func scraps() []file {
+	var files []file
+	for _, large := range prose() {
+		for i := range 32 {
+			files = append(files, file{name: fmt.Sprintf("%s-%02d", large.name, i), content: large.content[i<<10 : (i+1)<<10]})
+		}
+	}
+	return files
+}
+
 // BenchmarkBuild checks an archive of 64 MiB of text with an index and without. Indexed-more-% is how much more CPU the first takes.
 func BenchmarkBuild(b *testing.B) {
-	m := newMade(b, prose()...)
+	for name, files := range map[string]func() []file{"2000": prose, "64000": scraps} {
+		b.Run(name, func(b *testing.B) { benchmarkBuild(b, newMade(b, files()...)) })
+	}
+}
+
+func benchmarkBuild(b *testing.B, m *made) {
 	var without, with float64
 	for b.Loop() {
 		start := cpuSeconds(b)

@@ -16,6 +16,12 @@ import (
 var (
 	full  = flag.Bool("full", false, "measure 1 GiB and 10,000 bundles too")
 	limit = flag.Int("rounds", 3, "how often each figure is measured")
+
+	// A part of the transfers: what is empty is everything.
+	onlyStore   = flag.String("store", "", "measure the transfers of this store alone: default, etcd or bucket")
+	onlyLoad    = flag.String("size", "", "measure the transfers of this size alone, as \"64 MiB\"")
+	onlyClients = flag.Int("clients", 0, "measure the transfers of so many clients alone")
+	onlyWay     = flag.String("way", "", "measure the transfers of this way alone, as \"straight\"")
 )
 
 // shared is what all figures are measured on.
@@ -43,6 +49,7 @@ func begin(ctx context.Context, dir string) error {
 // TestFigures measures everything. A part alone:
 //
 //	make bench-stores TESTFLAGS='-run TestFigures/many'
+//	make bench-stores TESTFLAGS='-run TestFigures/transfers' STORESFLAGS='-store bucket -size "64 MiB" -clients 64'
 func TestFigures(t *testing.T) {
 	var err error
 	if shared.server, err = shared.Deploy(t.Context(), storeFlags(t)...); err != nil {

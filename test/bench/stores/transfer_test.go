@@ -61,8 +61,11 @@ func measureTransfers(t *testing.T) {
 	var table []line
 	defer func() { report(t, table) }() // what there is, when a figure fails
 	for _, l := range loads {
-		if l.full && !*full {
+		if l.full && !*full || !wanted(*onlyLoad, l.name) {
 			continue
+		}
+		if *onlyClients != 0 {
+			l.clients = []int{*onlyClients}
 		}
 		body := archive(t, l.size)
 		baseline := map[int][2]line{}
@@ -70,8 +73,14 @@ func measureTransfers(t *testing.T) {
 			baseline[clients] = [2]line{bare.tls.reads(t, l, clients, bare.path(len(body)), int64(len(body))), bare.files.reads(t, l, clients, bare.file(t, body), int64(len(body)))}
 		}
 		for _, store := range storeNames {
+			if !wanted(*onlyStore, store) {
+				continue
+			}
 			class := classFor(t, store)
 			for _, way := range []target{straight(t), through(t)} {
+				if !wanted(*onlyWay, way.name) {
+					continue
+				}
 				for _, clients := range l.clients {
 					if store == "etcd" && clients*l.size > etcdBytes {
 						continue
@@ -87,6 +96,9 @@ func measureTransfers(t *testing.T) {
 		}
 	}
 }
+
+// wanted reports whether a part of the transfers is to be measured.
+func wanted(only, name string) bool { return only == "" || only == name }
 
 // measure runs rounds of requests and sums them up. do makes the request number i of a client.
 func (w target) measure(t *testing.T, l load, clients, size int, do func(client, i int) error) line {

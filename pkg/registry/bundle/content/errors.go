@@ -154,10 +154,18 @@ func withoutFile(problem *provisioner.ContentError) string {
 	return fmt.Sprintf("document %d: %s", p.Document, p.Reason)
 }
 
+// tooManyWrites says that a write waited in vain for others to end.
+func tooManyWrites() error {
+	return apierrors.NewTooManyRequests("as many writes of content as the server takes at the same time are under way", busyRetrySeconds)
+}
+
 // failed turns an error of the store into one that says whose it is.
 func failed(b *rukpak.Bundle, err error) error {
 	if quota, ok := errors.AsType[*quotaError](err); ok {
 		return quota.status(b)
+	}
+	if errors.Is(err, content.ErrBusy) {
+		return tooManyWrites()
 	}
 	if errors.Is(err, content.ErrNoSpace) && !etcd.NoSpace(err) {
 		said := Say("store the content", err)

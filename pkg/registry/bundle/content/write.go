@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -122,7 +121,7 @@ func (r *REST) admit(ctx context.Context, b *rukpak.Bundle, g *grant, store cont
 	defer cancel()
 	done, err = set.Take(ctx, b.Namespace)
 	if err != nil {
-		return nil, apierrors.NewTooManyRequests("as many writes of content as the server takes at the same time are under way", busyRetrySeconds)
+		return nil, tooManyWrites()
 	}
 	return done, nil
 }

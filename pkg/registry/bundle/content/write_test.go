@@ -159,6 +159,7 @@ func refusals(t *testing.T) map[string]refusal {
 		"a full store, at once":       {change: func(w *world, _ *rukpak.Bundle) { w.store.create = fmt.Errorf("create: %w", content.ErrNoSpace) }, body: good, code: 507},
 		"a full store, while writing": {change: func(w *world, _ *rukpak.Bundle) { w.store.write = fmt.Errorf("write: %w", content.ErrNoSpace) }, body: good, code: 507},
 		"a full store, at the end":    {change: func(w *world, _ *rukpak.Bundle) { w.store.commit = fmt.Errorf("rename: %w", content.ErrNoSpace) }, body: good, code: 507},
+		"a busy store":                {change: func(w *world, _ *rukpak.Bundle) { w.store.write = fmt.Errorf("write: %w", content.ErrBusy) }, body: good, code: 429, says: "at the same time"},
 		"a broken store":              {change: func(w *world, _ *rukpak.Bundle) { w.store.write = errors.New("input/output error") }, body: good, code: 503, says: "input/output error"},
 		"no record can be written":    {change: func(w *world, _ *rukpak.Bundle) { w.records.err = errors.New("no leader") }, body: good, code: 503, says: "no leader"},
 	}
@@ -208,7 +209,7 @@ func TestARefusedWriteChangesNothing(t *testing.T) {
 			if !strings.Contains(s.Message, test.says) || (test.field != "" && !strings.Contains(s.Message, test.field)) {
 				t.Errorf("the message is %q", s.Message)
 			}
-			if test.code == http.StatusServiceUnavailable && s.Details.RetryAfterSeconds < 1 {
+			if (test.code == http.StatusServiceUnavailable || test.code == http.StatusTooManyRequests) && s.Details.RetryAfterSeconds < 1 {
 				t.Error("it does not say to come again")
 			}
 			after := w.now("app").Status

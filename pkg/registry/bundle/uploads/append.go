@@ -279,7 +279,7 @@ func (r *REST) enter(c *call) (leave func(), err error) {
 	defer cancel()
 	leave, err = r.places.Take(ctx, c.namespace)
 	if err != nil {
-		return nil, apierrors.NewTooManyRequests("as many parts of uploads as the server takes at the same time are under way", busyRetrySeconds)
+		return nil, tooManyParts()
 	}
 	return leave, nil
 }

@@ -78,6 +78,20 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
+// A store that takes no more parts at the same time takes this one in a moment.
+func TestBusyStore(t *testing.T) {
+	w := newWorld(t)
+	path := w.begin()
+	w.store.create = fmt.Errorf("write: %w", content.ErrBusy)
+	if a := w.patch(0, path, 0, []byte("bytes"), false); a.code != http.StatusTooManyRequests || !strings.Contains(string(a.body), `"retryAfterSeconds":2`) {
+		t.Errorf("a part: %d %s", a.code, a.body)
+	}
+	w.store.create = nil
+	if a := w.patch(0, path, 0, []byte("bytes"), false); a.code != http.StatusNoContent {
+		t.Errorf("a part, a moment later: %d %s", a.code, a.body)
+	}
+}
+
 // The bytes of uploads count as content of their namespace before they are content.
 func TestPartsCountAgainstTheNamespace(t *testing.T) {
 	w := newWorld(t)

@@ -104,8 +104,16 @@ func unavailable(c *call, doing string, err error) error {
 	return retryLater(c.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "", "cannot %s: %s", doing, subresource.Say(doing, err)), commitRetrySeconds)
 }
 
+// tooManyParts says that a part waited in vain for others to end.
+func tooManyParts() error {
+	return apierrors.NewTooManyRequests("as many parts of uploads as the server takes at the same time are under way", busyRetrySeconds)
+}
+
 // storeFailed turns an error of the store into one that says whose it is.
 func storeFailed(c *call, err error) error {
+	if errors.Is(err, content.ErrBusy) {
+		return tooManyParts()
+	}
 	if errors.Is(err, content.ErrNoSpace) && !etcd.NoSpace(err) {
 		return c.status(http.StatusInsufficientStorage, "InsufficientStorage", subresource.CauseStorageFull, "%s", subresource.Say("store the bytes", err))
 	}
