@@ -5,16 +5,19 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"rukpak.io/apiserver/pkg/bundleclient/bundletest"
+	"rukpak.io/apiserver/pkg/fetch"
 )
 
 // kubeconfig leads to an API with the bundle team/app.
@@ -34,9 +37,31 @@ func kubeconfig(t *testing.T) (a *bundletest.API, digest, path string) {
 	return a, digest, path
 }
 
+// Told to end while another has the volume, whoever follows has done what it was told, and whoever was to fetch once has not.
+func TestItEndsWhileItWaitsForTheVolume(t *testing.T) {
+	_, _, config := kubeconfig(t)
+	dir := t.TempDir()
+	volume, err := fetch.OpenVolume(t.Context(), dir, fetch.VolumeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer volume.Close()
+	for args, want := range map[string]int{"--follow": 0, "--timeout=1m": 1} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		var stdout, stderr bytes.Buffer
+		if code := command(ctx, []string{"--kubeconfig=" + config, args, "team/app", dir}, &stdout, &stderr); code != want {
+			t.Errorf("%s: %d\n%s", args, code, stderr.String())
+		}
+	}
+}
+
 func TestTheCommandLine(t *testing.T) {
 	_, digest, config := kubeconfig(t)
-	dir, empty := t.TempDir(), t.TempDir()
+	dir, empty, foreign := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(foreign, "current"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name           string
 		args           string
@@ -55,6 +80,9 @@ func TestTheCommandLine(t *testing.T) {
 		{"a bundle that is not there", "--kubeconfig=" + config + " --timeout=50ms team/none " + empty, 1, "", "no content of bundle team/none within 50ms"},
 		{"a folder that is not there", "--kubeconfig=" + config + " team/app " + dir + "/none", 1, "", "open the volume"},
 		{"a signal that is none", "--kubeconfig=" + config + " --signal-pid-file=x --signal=NEVER team/app " + dir, 1, "", `"NEVER" is no signal`},
+		{"something foreign", "--kubeconfig=" + config + " team/app " + foreign, 1, "", foreign + "/current is a file that was not put there by rukpak-fetch"},
+		{"something foreign, followed", "--kubeconfig=" + config + " --follow team/app " + foreign, 1, "", "remove it, or use another folder"},
+		{"check something foreign", "check " + foreign, 1, "", foreign + "/current is a file"},
 		{"nobody to tell at first", "--kubeconfig=" + config + " --notify-url=http://127.0.0.1:1/ team/app " + dir, 0, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

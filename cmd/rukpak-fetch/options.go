@@ -154,15 +154,20 @@ func (o *options) run(ctx context.Context) (err error) {
 	}
 	volume, err := fetch.OpenVolume(ctx, o.dir, fetch.VolumeOptions{Keep: o.keep, Grace: o.grace, Limits: tarball.Limits{Bytes: o.maxBytes}})
 	if err != nil {
-		return err
+		return o.ended(ctx, err)
 	}
 	defer func() { err = errors.Join(err, volume.Close()) }()
 	f := &fetch.Fetch{Client: client, Namespace: o.namespace, Name: o.name, Volume: volume, Tell: listeners}
 	if !o.follow {
 		return f.Once(ctx)
 	}
-	if err := f.Follow(ctx); ctx.Err() == nil {
-		return err
+	return o.ended(ctx, f.Follow(ctx))
+}
+
+// ended is what err comes to: who follows until it is told to end has done so then, whatever it was about to do.
+func (o *options) ended(ctx context.Context, err error) error {
+	if o.follow && ctx.Err() != nil {
+		return nil
 	}
-	return nil
+	return err
 }

@@ -41,9 +41,10 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 type Monitor struct {
 	client *clientv3.Client
 
-	mu     sync.Mutex
-	err    error
-	broken chan struct{} // closed while err is set
+	mu      sync.Mutex
+	err     error
+	broken  chan struct{} // closed while err is set
+	reached bool          // it has answered once
 }
 
 // NewMonitor returns a monitor that Run starts. Until then, or until Look, the etcd counts as answering.
@@ -56,6 +57,13 @@ func (m *Monitor) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.err
+}
+
+// Reached reports whether the etcd has ever answered Look or Run. One that has not may have another address, or take other credentials.
+func (m *Monitor) Reached() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reached
 }
 
 // Broken is closed when the etcd stops to answer, or closed already while it does not.
@@ -75,6 +83,7 @@ func (m *Monitor) note(err error) {
 		m.broken = make(chan struct{})
 	}
 	m.err = err
+	m.reached = m.reached || err == nil
 }
 
 // Run asks until ctx ends. tell is called with what Err returns when that becomes an error, and when it becomes nil.

@@ -42,20 +42,40 @@ func ReadSpace(ctx context.Context, client *clientv3.Client) (Space, error) {
 		return s, err
 	}
 	s.NoSpace = len(alarms) > 0
+	largest, err := largestMember(ctx, client)
+	if err != nil {
+		return s, err
+	}
+	s.Size, s.InUse, s.Quota = largest.DbSize, largest.DbSizeInUse, largest.DbSizeQuota
+	return s, nil
+}
+
+// Size is that of the largest member's database, in bytes.
+func Size(ctx context.Context, client *clientv3.Client) (int64, error) {
+	largest, err := largestMember(ctx, client)
+	if err != nil {
+		return 0, err
+	}
+	return largest.DbSize, nil
+}
+
+// largestMember is what the member with the largest database says.
+func largestMember(ctx context.Context, client *clientv3.Client) (*clientv3.StatusResponse, error) {
 	endpoints := client.Endpoints()
 	if len(endpoints) == 0 {
 		endpoints = []string{""} // a client without a connection has one member and asks for no endpoint
 	}
+	var largest *clientv3.StatusResponse
 	for _, endpoint := range endpoints {
 		status, err := client.Status(ctx, endpoint)
 		if err != nil {
-			return s, fmt.Errorf("ask etcd for its size: %w", err)
+			return nil, fmt.Errorf("ask etcd for its size: %w", err)
 		}
-		if status.DbSize >= s.Size {
-			s.Size, s.InUse, s.Quota = status.DbSize, status.DbSizeInUse, status.DbSizeQuota
+		if largest == nil || status.DbSize >= largest.DbSize {
+			largest = status
 		}
 	}
-	return s, nil
+	return largest, nil
 }
 
 func noSpaceAlarms(ctx context.Context, client *clientv3.Client) ([]*pb.AlarmMember, error) {

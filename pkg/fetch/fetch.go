@@ -37,20 +37,28 @@ var errDone = errors.New("done")
 // lastLook bounds the look for why there is no content.
 const lastLook = 10 * time.Second
 
-// Once puts the content that the bundle has into the volume. It waits for one, and tries again what fails, until ctx ends.
+// Once puts the content that the bundle has into the volume. It waits for one, and tries again what fails, until ctx ends. What
+// is foreign in the volume (ErrForeign) ends it, since no other try does better.
 func (f *Fetch) Once(ctx context.Context) error {
+	if _, err := f.settled(); err != nil {
+		return err
+	}
 	following, done := context.WithCancelCause(ctx)
 	defer done(nil)
 	var failure error
 	err := f.Client.Follow(following, f.Namespace, f.Name, "", func(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
-		if failure = f.put(ctx, b, content); failure != nil {
-			return failure
+		if failure = f.put(ctx, b, content); failure == nil {
+			done(errDone)
+		} else if errors.Is(failure, ErrForeign) {
+			done(failure)
 		}
-		done(errDone)
-		return nil
+		return failure
 	})
 	if errors.Is(err, errDone) {
 		return f.Volume.Prune(time.Now())
+	}
+	if errors.Is(err, ErrForeign) {
+		return err
 	}
 	if failure == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		failure = f.look(ctx)
@@ -69,18 +77,24 @@ func (f *Fetch) look(ctx context.Context) error {
 	return content.Close()
 }
 
-// Follow puts each content that the bundle gets into the volume, until ctx ends.
+// Follow puts each content that the bundle gets into the volume, until ctx ends, or something is foreign there (ErrForeign).
 func (f *Fetch) Follow(ctx context.Context) error {
 	have, err := f.settled()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
 	var working sync.WaitGroup
 	working.Go(func() { f.prune(ctx) })
 	defer working.Wait()
-	defer cancel()
-	return f.Client.Follow(ctx, f.Namespace, f.Name, have, f.put)
+	defer end(nil)
+	return f.Client.Follow(ctx, f.Namespace, f.Name, have, func(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
+		err := f.put(ctx, b, content)
+		if errors.Is(err, ErrForeign) {
+			end(err)
+		}
+		return err
+	})
 }
 
 // settled is the digest of content that is there and that nobody has to be told of any more; empty if there is none.
@@ -117,6 +131,11 @@ func (f *Fetch) put(ctx context.Context, b *v1alpha1.Bundle, content *typed.Cont
 	first, err := Current(f.Volume.dir)
 	if err != nil {
 		return err
+	}
+	if first != content.Digest {
+		if err := f.Volume.fits(b.Status.Content); err != nil {
+			return err
+		}
 	}
 	changed, err := f.Volume.Put(ctx, content.Digest, content)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
@@ -24,6 +25,7 @@ import (
 	"rukpak.io/apiserver/pkg/bundleclient"
 	"rukpak.io/apiserver/pkg/bundleclient/bundletest"
 	"rukpak.io/apiserver/pkg/fetch"
+	"rukpak.io/apiserver/pkg/tarball"
 )
 
 // patience bounds the wait for what happens by itself.
@@ -112,6 +114,69 @@ func TestOnceSaysWhyThereIsNothing(t *testing.T) {
 	if !errors.Is(err, late) || !apierrors.IsNotFound(err) || a.Count("content") == 0 {
 		t.Errorf("%v", err)
 	}
+}
+
+// What is foreign ends both ways at once, and is named: no other try does better.
+func TestWhatIsForeignEndsIt(t *testing.T) {
+	for name, plant := range map[string]func(path string) error{
+		"current":                      func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"current, a folder":            func(path string) error { return os.Mkdir(path, 0o700) },
+		"current, a link to elsewhere": func(path string) error { return os.Symlink("/etc", path) },
+		"..told":                       func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		base, _, _ := strings.Cut(name, ",")
+		for _, way := range []string{"once", "follow"} {
+			t.Run(name+" "+way, func(t *testing.T) {
+				dir := t.TempDir()
+				a, f := fetching(t, dir)
+				a.Put("team/app", tree("one"), true)
+				if err := plant(filepath.Join(dir, base)); err != nil {
+					t.Fatal(err)
+				}
+				run := f.Once
+				if way == "follow" {
+					run = f.Follow
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				err := run(ctx)
+				if !errors.Is(err, fetch.ErrForeign) || !strings.Contains(err.Error(), filepath.Join(dir, base)) {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// A content that is too large is known to be without reading it.
+func TestTooLargeAContentIsNotRead(t *testing.T) {
+	dir := t.TempDir()
+	a, f := fetching(t, dir)
+	if err := f.Volume.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.Volume = openVolume(t, dir, fetch.VolumeOptions{Limits: tarball.Limits{Bytes: 1 << 20}})
+	a.Put("team/app", tree("small"), true)
+	if err := f.Once(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.Put("team/app", tree(strings.Repeat("large", 1<<20)), true)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	before := a.Count("content")
+	ended := make(chan error, 1)
+	go func() { ended <- f.Once(ctx) }()
+	for deadline := time.Now().Add(patience); a.Count("content") < before+2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it is not tried again")
+		}
+	}
+	cancel()
+	err := <-ended
+	if limit, ok := errors.AsType[*tarball.LimitError](err); !ok || limit.Limit != tarball.LimitBytes || limit.Entry != "" {
+		t.Error(err)
+	}
+	until(t, dir, "small")
 }
 
 func TestFollowPutsEachContent(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/flock"
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/tarball/extract"
@@ -61,6 +63,38 @@ type Volume struct {
 	mu sync.Mutex // of what is written
 }
 
+// ErrForeign means that something has a name of this package in a volume, and was not put there by it. It stays until somebody
+// takes it away.
+var ErrForeign = errors.New("was not put there by rukpak-fetch, which leaves it alone: remove it, or use another folder")
+
+// foreign is the error about what is at path.
+func foreign(path string, mode fs.FileMode) error {
+	what := "a file of another kind"
+	switch mode.Type() {
+	case 0:
+		what = "a file"
+	case fs.ModeDir:
+		what = "a folder"
+	case fs.ModeSymlink:
+		what = "a symbolic link"
+	}
+	return fmt.Errorf("%s is %s that %w", path, what, ErrForeign)
+}
+
+// ours looks whether something of a kind is at path, and links there lead nowhere. The error is ErrForeign where something else is.
+func ours(path string, kind fs.FileMode) (bool, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	case info.Mode().Type() != kind:
+		return false, foreign(path, info.Mode())
+	}
+	return true, nil
+}
+
 // OpenVolume opens a folder that is there, and waits for another who has it open. What one who was killed left half-done is removed.
 func OpenVolume(ctx context.Context, dir string, opts VolumeOptions) (*Volume, error) {
 	held, err := flock.Open(ctx, filepath.Join(dir, lockName), flock.Exclusive)
@@ -93,9 +127,14 @@ func (v *Volume) tidy() error {
 	return nil
 }
 
-// Current is the digest of the content that is current; empty where there is none.
+// Current is the digest of the content that is current; empty where there is none. The error is ErrForeign where "current" is
+// no link to a content.
 func Current(dir string) (string, error) {
-	target, err := os.Readlink(filepath.Join(dir, currentName))
+	link := filepath.Join(dir, currentName)
+	if there, err := ours(link, fs.ModeSymlink); err != nil || !there {
+		return "", err
+	}
+	target, err := os.Readlink(link)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
@@ -104,11 +143,9 @@ func Current(dir string) (string, error) {
 	}
 	digest, ok := digestOf(target)
 	if !ok {
-		return "", fmt.Errorf("%s leads to %q, which is no content of a bundle", filepath.Join(dir, currentName), target)
+		return "", fmt.Errorf("%s leads to %q, which is no content of a bundle: it %w", link, target, ErrForeign)
 	}
-	if _, err := os.Stat(filepath.Join(dir, target)); errors.Is(err, os.ErrNotExist) {
-		return "", nil
-	} else if err != nil {
+	if there, err := ours(filepath.Join(dir, target), fs.ModeDir); err != nil || !there {
 		return "", err
 	}
 	return digest, nil
@@ -119,6 +156,14 @@ func digestOf(name string) (string, bool) {
 	text, ok := strings.CutPrefix(name, prefix)
 	raw, err := hex.DecodeString(text)
 	return algorithm + text, ok && err == nil && len(raw) == 32
+}
+
+// fits is about what the server says of a content, so that one that is too large is not read again and again up to the bound.
+func (v *Volume) fits(content *v1alpha1.ContentStatus) error {
+	if most := v.opts.Limits.Bytes; most > 0 && content != nil && content.UncompressedSize > most {
+		return &tarball.LimitError{Limit: tarball.LimitBytes, Max: most}
+	}
+	return nil
 }
 
 // Put makes content, the archive with that digest, the current one, and reports whether another was before. Content that is
@@ -135,12 +180,11 @@ func (v *Volume) Put(ctx context.Context, digest string, content io.Reader) (cha
 		return false, err
 	}
 	place := filepath.Join(v.dir, name)
-	if _, err := os.Stat(place); errors.Is(err, os.ErrNotExist) {
+	there, err := ours(place, fs.ModeDir)
+	if err == nil && !there {
 		err = v.write(ctx, place, content)
-		if err != nil {
-			return false, err
-		}
-	} else if err != nil {
+	}
+	if err != nil {
 		return false, err
 	}
 	return true, v.swap(name, before)
@@ -206,7 +250,7 @@ func (v *Volume) Prune(now time.Time) error {
 	var old []replaced
 	for _, e := range entries {
 		digest, ok := digestOf(e.Name())
-		if !ok || digest == current {
+		if !ok || digest == current || !e.IsDir() {
 			continue
 		}
 		info, err := e.Info()
@@ -250,14 +294,18 @@ func (v *Volume) remove(path string) (err error) {
 
 // told is the digest that was told last, empty where there is none.
 func (v *Volume) told() (string, error) {
-	text, err := os.ReadFile(filepath.Join(v.dir, toldName))
-	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
+	place := filepath.Join(v.dir, toldName)
+	if there, err := ours(place, 0); err != nil || !there {
+		return "", err
 	}
+	text, err := os.ReadFile(place)
 	return string(text), err
 }
 
 func (v *Volume) setTold(digest string) error {
+	if _, err := v.told(); err != nil {
+		return err
+	}
 	part := filepath.Join(v.dir, toldName+suffixNew)
 	if err := os.WriteFile(part, []byte(digest), 0o644); err != nil {
 		return err

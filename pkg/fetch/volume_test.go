@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -246,6 +247,45 @@ func TestContentComesBack(t *testing.T) {
 	}
 	if changed, err := v.Put(t.Context(), digest, nil); err != nil || changed {
 		t.Error(changed, err)
+	}
+}
+
+// What has the name of a content and is none is not taken for it, and neither followed nor removed.
+func TestWhatIsForeignIsNoContent(t *testing.T) {
+	digest, archive := generation("a", 1)
+	name := ".." + strings.TrimPrefix(digest, "sha256:")
+	for kind, plant := range map[string]func(dir, path string) error{
+		"a file":          func(_, path string) error { return os.WriteFile(path, []byte("foreign"), 0o600) },
+		"a symbolic link": func(dir, path string) error { return os.Symlink(dir, path) },
+		"a file of another kind": func(_, path string) error {
+			return syscall.Mkfifo(path, 0o600)
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			dir, elsewhere := t.TempDir(), t.TempDir()
+			v := openVolume(t, dir, fetch.VolumeOptions{})
+			path := filepath.Join(dir, name)
+			if err := plant(elsewhere, path); err != nil {
+				t.Fatal(err)
+			}
+			changed, err := v.Put(t.Context(), digest, bytes.NewReader(archive))
+			if changed || !errors.Is(err, fetch.ErrForeign) || !strings.Contains(err.Error(), path+" is "+kind) {
+				t.Errorf("%t, %v", changed, err)
+			}
+			if err := v.Prune(time.Now().Add(time.Hour)); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Lstat(path); err != nil {
+				t.Errorf("it is gone: %v", err)
+			}
+			// As what is current it is no content either.
+			if err := os.Symlink(name, filepath.Join(dir, "current")); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := fetch.Current(dir); got != "" || !errors.Is(err, fetch.ErrForeign) {
+				t.Errorf("%q is current, %v", got, err)
+			}
+		})
 	}
 }
 

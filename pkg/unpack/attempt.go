@@ -123,7 +123,7 @@ func (w *work) begin(ctx context.Context, failures int32, t task) error {
 	err = w.save(ctx, func(s *v1alpha1.BundleStatus) {
 		s.Unpack = u
 		if w.retryAsked() {
-			s.LastHandledRetry = w.bundle.Annotations[v1alpha1.AnnotationRetry]
+			s.LastHandledRetry = echo(w.bundle.Annotations[v1alpha1.AnnotationRetry])
 		}
 		w.noteRefresh(s, t)
 		if refused != nil {

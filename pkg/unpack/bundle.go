@@ -129,8 +129,7 @@ func (w *work) lost() bool {
 
 // retryAsked tells whether the annotation rukpak.io/retry has a value that has not been handled.
 func (w *work) retryAsked() bool {
-	value := w.bundle.Annotations[v1alpha1.AnnotationRetry]
-	return value != "" && value != w.bundle.Status.LastHandledRetry
+	return asked(w.bundle.Annotations[v1alpha1.AnnotationRetry], w.bundle.Status.LastHandledRetry)
 }
 
 // hold says why no attempt is to be made. An empty reason means that there is
@@ -206,7 +205,7 @@ func (w *work) rest(ctx context.Context, h hold) error {
 			// Whoever asked for a retry gets it once there is room.
 			conditions.SetStorageFull(&s.Conditions, w.bundle.Generation, true)
 		} else if w.retryAsked() {
-			s.LastHandledRetry = w.bundle.Annotations[v1alpha1.AnnotationRetry]
+			s.LastHandledRetry = echo(w.bundle.Annotations[v1alpha1.AnnotationRetry])
 		}
 		if w.unpacked() || theirs && !ours(s.Conditions) && !w.handedOver() {
 			return

@@ -47,13 +47,12 @@ func (w *work) settle(ctx context.Context) (time.Duration, error) {
 
 // refreshAsked tells whether the annotation rukpak.io/refresh has a value that has not been handled.
 func (w *work) refreshAsked() bool {
-	value := w.bundle.Annotations[v1alpha1.AnnotationRefresh]
-	return value != "" && value != w.bundle.Status.LastHandledRefresh
+	return asked(w.bundle.Annotations[v1alpha1.AnnotationRefresh], w.bundle.Status.LastHandledRefresh)
 }
 
 func (w *work) handleRefresh(s *v1alpha1.BundleStatus) {
 	if w.refreshAsked() {
-		s.LastHandledRefresh = w.bundle.Annotations[v1alpha1.AnnotationRefresh]
+		s.LastHandledRefresh = echo(w.bundle.Annotations[v1alpha1.AnnotationRefresh])
 	}
 }
 
@@ -64,7 +63,7 @@ func (w *work) forgetRetry(ctx context.Context) error {
 		return nil
 	}
 	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
-		s.LastHandledRetry = w.bundle.Annotations[v1alpha1.AnnotationRetry]
+		s.LastHandledRetry = echo(w.bundle.Annotations[v1alpha1.AnnotationRetry])
 		if r := s.Refresh; r != nil && r.Failures > 0 {
 			r.NextTime, r.Refused = &metav1.Time{Time: w.now}, ""
 		}

@@ -6,6 +6,7 @@ package integration
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -36,7 +37,12 @@ func standalone(t *testing.T, args ...string) (*harness.Server, clientset.Interf
 // startStandalone starts a server that is ready when it returns.
 func startStandalone(t *testing.T, args ...string) (*harness.Server, clientset.Interface) {
 	t.Helper()
-	s := must(harness.StartStandalone(t.Context(), shared.Programs, t.TempDir(), args...))(t)
+	return tended(t, must(harness.StartStandalone(t.Context(), shared.Programs, t.TempDir(), args...))(t))
+}
+
+// tended is a server that ends with the test, and its client.
+func tended(t *testing.T, s *harness.Server) (*harness.Server, clientset.Interface) {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := s.Kill(); err != nil {
 			t.Error(err)
@@ -142,6 +148,7 @@ func TestEtcdIsAway(t *testing.T) {
 			t.Errorf("without etcd %s is answered with %v", path, err)
 		}
 	}
+	metricsWithoutEtcd(t, own.RESTClient())
 	t.Run("calls fail", func(t *testing.T) { callsSayThatEtcdIsAway(t, client, content) })
 	if err := etcd.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -173,16 +180,21 @@ func TestEtcdIsAwayAtTheStart(t *testing.T) {
 	if err := etcd.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	s, client := startStandalone(t, "--etcd-servers="+etcd.URL)
+	s, client := tended(t, must(harness.StartStandaloneAlive(t.Context(), shared.Programs, t.TempDir(), "--etcd-servers="+etcd.URL))(t))
 	own := client.RukpakV1alpha1()
-	for _, path := range []string{"/livez", "/readyz", "/apis", "/apis/rukpak.io/v1alpha1", "/openapi/v3"} {
+	for _, path := range []string{"/livez", "/apis", "/apis/rukpak.io/v1alpha1", "/openapi/v3"} {
 		if err := own.RESTClient().Get().AbsPath(path).MaxRetries(0).Do(t.Context()).Error(); err != nil {
 			t.Errorf("without etcd %s is answered with %v", path, err)
 		}
 	}
-	if own.RESTClient().Get().AbsPath("/healthz").MaxRetries(0).Do(t.Context()).Error() == nil {
-		t.Error("without etcd /healthz says that all is well")
+	// It may have been told a wrong etcd, with which it must not take the place of a replica that works.
+	for path, check := range map[string]string{"/readyz": "etcd-reached", "/healthz": "etcd"} {
+		err := own.RESTClient().Get().AbsPath(path).MaxRetries(0).Timeout(answers).Do(t.Context()).Error()
+		if !strings.Contains(fmt.Sprint(err), "[-]"+check+" failed") || strings.Contains(fmt.Sprint(err), "[-]poststarthook") {
+			t.Errorf("without etcd %s is answered with %v", path, err)
+		}
 	}
+	metricsWithoutEtcd(t, own.RESTClient())
 	content := canonical(t, noise("data", 1, 100))
 	t.Run("calls fail", func(t *testing.T) { callsSayThatEtcdIsAway(t, client, content) })
 	pid := s.PID()
@@ -200,11 +212,32 @@ func TestEtcdIsAwayAtTheStart(t *testing.T) {
 	if got := must(own.RESTClient().Get().AbsPath(contentPath("default", "app")).Do(t.Context()).Raw())(t); !bytes.Equal(got, content) {
 		t.Errorf("other content is served: %s", digestOf(got))
 	}
-	eventually(t, "health says so", func() string {
-		return problem(own.RESTClient().Get().AbsPath("/healthz").Do(t.Context()).Error())
-	})
+	for _, path := range []string{"/healthz", "/readyz"} {
+		eventually(t, "health says so", func() string {
+			return problem(own.RESTClient().Get().AbsPath(path).Do(t.Context()).Error())
+		})
+	}
+	if raw := must(own.RESTClient().Get().AbsPath("/metrics").Do(t.Context()).Raw())(t); !strings.Contains(string(raw), sizeOfEtcd) {
+		t.Errorf("there is no %s", sizeOfEtcd)
+	}
 	if !s.Running() || s.PID() != pid {
 		t.Error("the server did not live through it")
+	}
+}
+
+const (
+	// answers bounds what is answered without etcd. A connection to etcd is waited for twice as long.
+	answers = 10 * time.Second
+	// sizeOfEtcd is the metric of the generic server that is measured in the scrape.
+	sizeOfEtcd = "\napiserver_storage_size_bytes{"
+)
+
+// metricsWithoutEtcd expects metrics, but that which only etcd could tell.
+func metricsWithoutEtcd(t *testing.T, api rest.Interface) {
+	t.Helper()
+	raw, err := api.Get().AbsPath("/metrics").MaxRetries(0).Timeout(answers).Do(t.Context()).Raw()
+	if err != nil || !strings.Contains(string(raw), "\nrukpak_build_info{") || strings.Contains(string(raw), sizeOfEtcd) {
+		t.Errorf("without etcd /metrics is answered with %v, %d bytes", err, len(raw))
 	}
 }
 

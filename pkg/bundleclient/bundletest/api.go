@@ -116,7 +116,7 @@ func (a *API) PutArchive(key string, archive []byte, history bool) string {
 		b.archives = map[string][]byte{}
 	}
 	b.archive, b.archives[summary.Digest] = archive, archive
-	b.object.Status.Content = &v1alpha1.ContentStatus{Digest: summary.Digest, Size: summary.Size}
+	b.object.Status.Content = &v1alpha1.ContentStatus{Digest: summary.Digest, Size: summary.Size, UncompressedSize: summary.UncompressedSize}
 	a.announce()
 	return summary.Digest
 }

@@ -6,7 +6,6 @@ package server
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync"
 	"time"
 
@@ -17,20 +16,11 @@ import (
 	"rukpak.io/apiserver/pkg/etcd"
 )
 
-// etcdSpaceInterval is how often etcd is asked for its space.
-const etcdSpaceInterval = 30 * time.Second
-
-// checkEtcdSpace is part of healthz alone, as checkEtcd is. An etcd that does not tell, as one whose users may not
-// ask for alarms, counts as healthy: whether it answers at all is the matter of the other check.
-func (p *process) checkEtcdSpace(req *http.Request) error {
-	ctx, cancel := context.WithTimeout(req.Context(), etcdCheckTimeout)
-	defer cancel()
-	full, err := etcd.HasNoSpace(ctx, p.client)
-	if err == nil && full {
-		return errors.New(etcd.NoSpaceMessage)
-	}
-	return nil
-}
+const (
+	// etcdSpaceInterval is how often etcd is asked for its space, and etcdSpaceTimeout how long it may take to answer.
+	etcdSpaceInterval = 30 * time.Second
+	etcdSpaceTimeout  = 2 * time.Second
+)
 
 type etcdMetrics struct{ noSpace, size, inUse, quota *metrics.Gauge }
 
@@ -82,7 +72,7 @@ func (p *process) watchEtcdSpace(ctx context.Context) error {
 }
 
 func (p *process) readEtcdSpace(ctx context.Context) (etcd.Space, error) {
-	ctx, cancel := context.WithTimeout(ctx, etcdCheckTimeout)
+	ctx, cancel := context.WithTimeout(ctx, etcdSpaceTimeout)
 	defer cancel()
 	return etcd.ReadSpace(ctx, p.client)
 }

@@ -115,7 +115,7 @@ func init() {
 func NewOptions() *Options {
 	recommended := genericoptions.NewRecommendedOptions(etcdPrefix, apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion))
 	recommended.Etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: v1alpha1.GroupName})
-	// Whether etcd answers is no reason to kill the server, nor to take it out of its Service: see checkEtcd.
+	// Whether etcd answers is no reason to kill the server, nor to take it out of its Service once it was reached: see checkEtcd.
 	recommended.Etcd.SkipHealthEndpoints = true
 	// One connection of HTTP/2 would carry all of a kube-apiserver's requests, one behind the other.
 	recommended.SecureServing.DisableHTTP2Serving = true

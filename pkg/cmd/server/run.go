@@ -223,10 +223,11 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 		r.Admission = servedPolicies(p.kube.Discovery(), r.Admission)
 	}
 	p.config.AddReadyzChecks(healthz.NamedCheck("rukpak-classes", func(*http.Request) error { return p.classes.ready(p.instance.Err()) }))
-	p.config.AddHealthzChecks(healthz.NamedCheck("etcd", p.checkEtcd), healthz.NamedCheck("etcd-space", p.checkEtcdSpace))
+	p.addEtcdChecks()
 	if err := r.ApplyTo(p.config); err != nil {
 		return fmt.Errorf("apply the flags: %w", err)
 	}
+	p.measureEtcd()
 	makeFrugal(p.config.SecureServing)
 	p.waitForClientCAs()
 	p.config.Authentication.APIAudiences = append(authenticator.Audiences(p.APIAudiences), v1alpha1.TokenAudience)

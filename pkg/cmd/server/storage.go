@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"slices"
 	"time"
 
@@ -28,8 +27,7 @@ import (
 )
 
 const (
-	etcdDialTimeout  = 5 * time.Second
-	etcdCheckTimeout = 2 * time.Second
+	etcdDialTimeout = 5 * time.Second
 	// holdTime is how long the API state must look lost until the collector believes it.
 	holdTime = time.Hour
 	// takeover is how old a deletion must be that a process began which may be gone. Whoever commits the same
@@ -118,17 +116,6 @@ func (p *process) awaitEtcd(ctx context.Context) error {
 		return nil
 	}
 	return p.monitor.Wait(ctx, p.tellOfEtcd)
-}
-
-// checkEtcd is part of healthz alone. A server that is killed because its etcd is away (livez) comes back no
-// better. One that gets no requests because of it (readyz) stops answering discovery, and an API that
-// does not answer discovery keeps every namespace of the cluster from being deleted; as it is, only
-// requests for bundles and classes fail, and say why.
-func (p *process) checkEtcd(req *http.Request) error {
-	ctx, cancel := context.WithTimeout(req.Context(), etcdCheckTimeout)
-	defer cancel()
-	_, err := p.client.Get(ctx, referencePrefix, clientv3.WithCountOnly())
-	return err
 }
 
 // checkContent makes the condition ContentAvailable of every bundle follow what the store has: after the

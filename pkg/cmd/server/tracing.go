@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/component-base/tracing"
 	tracingapi "k8s.io/component-base/tracing/api/v1"
 
 	"rukpak.io/apiserver/pkg/apiserver"
@@ -31,9 +30,9 @@ func (p *process) applyTracing(ctx context.Context) error {
 	if errs := tracingapi.ValidateTracingConfiguration(config, utilfeature.DefaultFeatureGate, nil); len(errs) > 0 {
 		return fmt.Errorf("--tracing-config-file: %s: %w", path, errs.ToAggregate())
 	}
-	provider, err := tracing.NewProvider(ctx, config, nil, []resource.Option{resource.WithAttributes(
+	provider, err := newSpanProvider(ctx, config, flushTimeout, resource.WithAttributes(
 		attribute.String("service.name", apiserver.Name), attribute.String("service.version", version), attribute.String("service.instance.id", podIdentity()),
-	)})
+	))
 	if err != nil {
 		return fmt.Errorf("--tracing-config-file: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,11 +64,11 @@ func open(t testing.TB, u *url.URL, options bucket.Options) *bucket.Store {
 func TestS3(t *testing.T) {
 	server := s3test.Start(t)
 	server.Setenv(t)
-	places := 0
+	var places atomic.Int64 // tests that are parallel have one each
 	contenttest.Run(t, func(t *testing.T) contenttest.Harness {
-		places++
-		name, prefix := fmt.Sprintf("bucket-%d", places), ""
-		if places%2 == 0 {
+		place := places.Add(1)
+		name, prefix := fmt.Sprintf("bucket-%d", place), ""
+		if place%2 == 0 {
 			prefix = "a/folder"
 		}
 		u := server.Bucket(t, name, prefix)

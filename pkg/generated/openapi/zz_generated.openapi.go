@@ -3144,14 +3144,14 @@ func schema_pkg_apis_rukpak_v1alpha1_BundleStatus(ref common.ReferenceCallback) 
 					},
 					"lastHandledRetry": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastHandledRetry is the value of the annotation rukpak.io/retry that was acted upon.",
+							Description: "lastHandledRetry is the value of the annotation rukpak.io/retry that was acted upon. Of a value of more than 256 bytes, which only an earlier version let in, it is the digest.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"lastHandledRefresh": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastHandledRefresh is the value of the annotation rukpak.io/refresh that was acted upon.",
+							Description: "lastHandledRefresh is the value of the annotation rukpak.io/refresh that was acted upon. Of a value of more than 256 bytes, which only an earlier version let in, it is the digest.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

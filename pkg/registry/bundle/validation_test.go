@@ -5,6 +5,7 @@ package bundle
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 )
 
 // causes returns the fields that an error of validation names, each with its type, sorted.
@@ -64,6 +67,10 @@ func TestValidationAtCreate(t *testing.T) {
 			b.Spec = uploadBundle("").Spec
 			b.Spec.RefreshIntervalSeconds = ptr.To[int32](60)
 		}, want: []string{"spec.refreshIntervalSeconds FieldValueForbidden"}},
+		"the longest requests": {change: func(b *rukpak.Bundle) { b.Annotations = requests(256) }},
+		"too long requests": {change: func(b *rukpak.Bundle) { b.Annotations = requests(257) }, want: []string{
+			"metadata.annotations[rukpak.io/refresh] FieldValueTooLong", "metadata.annotations[rukpak.io/retry] FieldValueTooLong",
+		}},
 		"no name":             {change: func(b *rukpak.Bundle) { b.Name = "" }, want: []string{"metadata.name FieldValueRequired"}},
 		"bad name":            {change: func(b *rukpak.Bundle) { b.Name = "Not_Good" }, want: []string{"metadata.name FieldValueInvalid"}},
 		"a wrong pull policy": {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.PullPolicy = "Sometimes" }, want: []string{"spec.source.image.pullPolicy FieldValueNotSupported"}},
@@ -80,6 +87,11 @@ func TestValidationAtCreate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// requests are the annotations that ask for something, with values of n bytes.
+func requests(n int) map[string]string {
+	return map[string]string{v1alpha1.AnnotationRetry: strings.Repeat("r", n), v1alpha1.AnnotationRefresh: strings.Repeat("f", n)}
 }
 
 // long is a repository with a path of n characters.
@@ -99,7 +111,20 @@ func TestValidationAtUpdate(t *testing.T) {
 		"both members":           {change: func(b *rukpak.Bundle) { b.Spec.Source.Upload = &rukpak.UploadSource{} }, want: []string{"spec.source.upload FieldValueInvalid"}},
 		"no reference":           {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Reference = "" }, want: []string{"spec.source.image.reference FieldValueRequired"}},
 		"unknown type":           {change: func(b *rukpak.Bundle) { b.Spec.Source = rukpak.BundleSource{Type: "Git"} }, want: []string{"spec.source.type FieldValueNotSupported"}},
-		"another UID":            {change: func(b *rukpak.Bundle) { b.UID = "other" }, want: []string{"metadata.uid FieldValueInvalid"}},
+		"a too long request": {change: func(b *rukpak.Bundle) { b.Annotations = requests(257) }, want: []string{
+			"metadata.annotations[rukpak.io/refresh] FieldValueTooLong", "metadata.annotations[rukpak.io/retry] FieldValueTooLong",
+		}},
+		"a too long request that was there": {
+			old:    func(b *rukpak.Bundle) { b.Annotations = requests(100000) },
+			change: func(b *rukpak.Bundle) { b.Spec.Suspend = true },
+		},
+		"a too long request that is another now": {
+			old:    func(b *rukpak.Bundle) { b.Annotations = requests(300) },
+			change: func(b *rukpak.Bundle) { b.Annotations[v1alpha1.AnnotationRetry] = strings.Repeat("x", 300) },
+			want:   []string{"metadata.annotations[rukpak.io/retry] FieldValueTooLong"},
+		},
+		"a too long request that goes": {old: func(b *rukpak.Bundle) { b.Annotations = requests(300) }, change: func(b *rukpak.Bundle) { b.Annotations = nil }},
+		"another UID":                  {change: func(b *rukpak.Bundle) { b.UID = "other" }, want: []string{"metadata.uid FieldValueInvalid"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := stored(imageBundle("app"))
@@ -117,10 +142,54 @@ func TestValidationAtUpdate(t *testing.T) {
 
 func TestValidationOfTheStatus(t *testing.T) {
 	good := metav1.Condition{Type: "Custom", Status: metav1.ConditionTrue, Reason: "Because", LastTransitionTime: metav1.Now()}
+	condition := func(kind string, change func(*metav1.Condition)) metav1.Condition {
+		c := good
+		c.Type = kind
+		if change != nil {
+			change(&c)
+		}
+		return c
+	}
+	message := func(n int) func(*metav1.Condition) {
+		return func(c *metav1.Condition) { c.Message = strings.Repeat("m", n) }
+	}
+	reason := func(n int) func(*metav1.Condition) {
+		return func(c *metav1.Condition) { c.Reason = strings.Repeat("r", n) }
+	}
+	add := func(all ...metav1.Condition) func(*rukpak.BundleStatus) {
+		return func(s *rukpak.BundleStatus) { s.Conditions = append(s.Conditions, all...) }
+	}
+	many := func(n int) func(*rukpak.BundleStatus) {
+		return func(s *rukpak.BundleStatus) {
+			for i := range n {
+				s.Conditions = append(s.Conditions, condition(fmt.Sprint("Custom", i), nil))
+			}
+		}
+	}
 	for name, test := range map[string]struct {
+		old    func(*rukpak.BundleStatus)
 		change func(*rukpak.BundleStatus)
 		want   []string
 	}{
+		"the longest condition":    {change: add(condition(strings.Repeat("d", 253)+"/"+strings.Repeat("t", 63), message(32768)), condition("B", reason(1024)))},
+		"too long a type":          {change: add(condition(strings.Repeat("d", 253)+"/"+strings.Repeat("t", 64), nil)), want: []string{"status.conditions[5].type FieldValueInvalid"}},
+		"too long a reason":        {change: add(condition("A", reason(1025))), want: []string{"status.conditions[5].reason FieldValueTooLong"}},
+		"too long a message":       {change: add(condition("A", message(32769))), want: []string{"status.conditions[5].message FieldValueTooLong"}},
+		"one of those":             {change: add(condition("A", nil), condition("B", message(32769))), want: []string{"status.conditions[6].message FieldValueTooLong"}},
+		"what was too long before": {old: add(condition("A", message(40000))), change: add(condition("B", nil))},
+		"what was too long and is changed": {
+			old:    add(condition("A", message(40000))),
+			change: func(s *rukpak.BundleStatus) { message(40001)(&s.Conditions[5]) },
+			want:   []string{"status.conditions[5].message FieldValueTooLong"},
+		},
+		"the most conditions":    {change: many(32)},
+		"too many conditions":    {change: many(33), want: []string{"status.conditions FieldValueTooMany"}},
+		"too many before":        {old: many(40), change: func(s *rukpak.BundleStatus) { message(1)(&s.Conditions[5]) }},
+		"more than too many":     {old: many(40), change: add(condition("A", nil)), want: []string{"status.conditions FieldValueTooMany"}},
+		"too many and one's own": {old: many(40), change: func(s *rukpak.BundleStatus) { conditions.SetStorageFull(&s.Conditions, 1, true) }},
+		"too long an echo":       {change: func(s *rukpak.BundleStatus) { s.LastHandledRetry = strings.Repeat("r", 257) }, want: []string{"status.lastHandledRetry FieldValueTooLong"}},
+		"too long another echo":  {change: func(s *rukpak.BundleStatus) { s.LastHandledRefresh = strings.Repeat("r", 257) }, want: []string{"status.lastHandledRefresh FieldValueTooLong"}},
+		"an echo from before":    {old: func(s *rukpak.BundleStatus) { s.LastHandledRetry = strings.Repeat("r", 257) }, change: func(s *rukpak.BundleStatus) { s.LastHandledRefresh = "1" }},
 		"good":                   {change: func(s *rukpak.BundleStatus) { s.Conditions = append(s.Conditions, good) }},
 		"a condition twice":      {change: func(s *rukpak.BundleStatus) { s.Conditions = []metav1.Condition{good, good} }, want: []string{"status.conditions[1] FieldValueDuplicate"}},
 		"no reason":              {change: func(s *rukpak.BundleStatus) { c := good; c.Reason = ""; s.Conditions = []metav1.Condition{c} }, want: []string{"status.conditions[0].reason FieldValueRequired"}},
@@ -131,6 +200,9 @@ func TestValidationOfTheStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := stored(imageBundle("app"))
+			if test.old != nil {
+				test.old(&old.Status)
+			}
 			b := old.DeepCopy()
 			test.change(&b.Status)
 			err := rest.BeforeUpdate(testStatusStrategy(), asClient(t.Context(), "system:apiserver", "status"), b, old)

@@ -103,12 +103,21 @@ func (s *Server) Client() (clientset.Interface, error) {
 	return clientset.NewForConfig(config)
 }
 
-// StartStandalone starts a server without a cluster, which keeps its data in dir.
+// StartStandalone starts a server without a cluster, which keeps its data in dir, and returns when it is ready.
 func StartStandalone(ctx context.Context, programs Programs, dir string, args ...string) (*Server, error) {
+	return startStandalone(ctx, (*Server).Start, programs, dir, args...)
+}
+
+// StartStandaloneAlive does as StartStandalone, and returns as soon as the server is alive.
+func StartStandaloneAlive(ctx context.Context, programs Programs, dir string, args ...string) (*Server, error) {
+	return startStandalone(ctx, (*Server).StartAlive, programs, dir, args...)
+}
+
+func startStandalone(ctx context.Context, start func(*Server, context.Context) error, programs Programs, dir string, args ...string) (*Server, error) {
 	var s *Server
 	_, err := onPorts(1, func(ports []int) (*Process, error) {
 		s = newServer(programs, dir, ports[0], append([]string{"--standalone"}, args...)...)
-		err := s.Start(ctx)
+		err := start(s, ctx)
 		return s.Process, err
 	})
 	if err != nil && s != nil && s.Process != nil {

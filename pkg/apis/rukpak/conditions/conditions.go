@@ -17,6 +17,16 @@ import (
 // while they change.
 const MessageStorageFull = "the content store of the class is full: what is there is served, and new content is taken once there is room"
 
+// Own reports whether conditions of a type are the server's, or are set by the provisioner in its place.
+func Own(kind string) bool {
+	switch kind {
+	case v1alpha1.ConditionUnpacked, v1alpha1.ConditionReady, v1alpha1.ConditionStalled, v1alpha1.ConditionRefreshed,
+		v1alpha1.ConditionContentAvailable, v1alpha1.ConditionStorageFull:
+		return true
+	}
+	return false
+}
+
 // Begin sets the conditions of a bundle whose generation is new: whether it will be
 // unpacked is unknown, and nothing keeps it from being tried. What is being served goes on being served.
 func Begin(conditions *[]metav1.Condition, generation int64) {

@@ -20,16 +20,19 @@ const (
 	ProvisionerPlain = "rukpak.io/plain"
 )
 
+// MaxRequestBytes bounds the values of AnnotationRetry and AnnotationRefresh, which status echoes, in bytes.
+const MaxRequestBytes = 256
+
 // Annotations and labels with a meaning to this API.
 const (
 	// AnnotationIsDefaultClass marks the class that a Bundle without a class name gets.
 	AnnotationIsDefaultClass = "rukpak.io/is-default-class"
 	// AnnotationRetry on a Bundle asks, each time its value changes, to try at once what has
-	// failed; status.lastHandledRetry echoes the value that was acted upon.
+	// failed; status.lastHandledRetry echoes the value that was acted upon. It has at most MaxRequestBytes.
 	AnnotationRetry = "rukpak.io/retry"
 	// AnnotationRefresh on a Bundle asks, each time its value changes, to look up what the
 	// reference of its source names now, and to unpack that if it is another image;
-	// status.lastHandledRefresh echoes the value that was acted upon.
+	// status.lastHandledRefresh echoes the value that was acted upon. It has at most MaxRequestBytes.
 	AnnotationRefresh = "rukpak.io/refresh"
 	// LabelBundleUID on an unpack pod holds the UID of its Bundle.
 	LabelBundleUID = "rukpak.io/bundle-uid"
@@ -484,11 +487,13 @@ type BundleStatus struct {
 	// +k8s:eachVal=+k8s:opaqueType
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 
-	// lastHandledRetry is the value of the annotation rukpak.io/retry that was acted upon.
+	// lastHandledRetry is the value of the annotation rukpak.io/retry that was acted upon. Of a value of more than
+	// 256 bytes, which only an earlier version let in, it is the digest.
 	// +optional
 	LastHandledRetry string `json:"lastHandledRetry,omitempty"`
 
-	// lastHandledRefresh is the value of the annotation rukpak.io/refresh that was acted upon.
+	// lastHandledRefresh is the value of the annotation rukpak.io/refresh that was acted upon. Of a value of more than
+	// 256 bytes, which only an earlier version let in, it is the digest.
 	// +optional
 	LastHandledRefresh string `json:"lastHandledRefresh,omitempty"`
 }

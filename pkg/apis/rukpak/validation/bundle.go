@@ -8,13 +8,18 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/platform"
 )
@@ -28,9 +33,14 @@ const (
 // maxPathLength bounds the path inside an image, in bytes: PATH_MAX of Linux.
 const maxPathLength = 4096
 
+// maxOtherConditions bounds the conditions beside the server's own. So many of the longest, 34 kB each, still fit into one object: etcd
+// takes 1.5 MiB.
+const maxOtherConditions = 32
+
 // Bundle validates a bundle, all but its status.
 func Bundle(b *rukpak.Bundle) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMeta(&b.ObjectMeta, true, apimachineryvalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs = append(errs, requests(b.Annotations, nil)...)
 	return append(errs, bundleSpec(&b.Spec, field.NewPath("spec"))...)
 }
 
@@ -41,17 +51,72 @@ func BundleUpdate(b, old *rukpak.Bundle) field.ErrorList {
 	if oldClass != "" && class != oldClass {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "provisionerClassName"), class, "is set once and cannot be changed from \""+oldClass+"\": delete the bundle and create it anew"))
 	}
+	errs = append(errs, requests(b.Annotations, old.Annotations)...)
 	return append(errs, bundleSpec(&b.Spec, field.NewPath("spec"))...)
 }
 
-// BundleStatusUpdate validates a change of a bundle's status.
-func BundleStatusUpdate(b, old *rukpak.Bundle) field.ErrorList {
-	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&b.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
-	errs = append(errs, metav1validation.ValidateConditions(b.Status.Conditions, field.NewPath("status", "conditions"))...)
-	if n := b.Status.ObservedGeneration; n < 0 || n > b.Generation {
-		errs = append(errs, field.Invalid(field.NewPath("status", "observedGeneration"), n, "must be between 0 and metadata.generation"))
+// requests validates the annotations that ask for something, since status echoes their values. What an object had before the bound
+// came stays allowed.
+func requests(annotations, old map[string]string) field.ErrorList {
+	var errs field.ErrorList
+	for _, key := range []string{v1alpha1.AnnotationRetry, v1alpha1.AnnotationRefresh} {
+		errs = append(errs, bounded(annotations[key], old[key], field.NewPath("metadata", "annotations").Key(key))...)
 	}
 	return errs
+}
+
+// bounded validates a value that somebody asked with, or its echo.
+func bounded(value, old string, at *field.Path) field.ErrorList {
+	if len(value) <= v1alpha1.MaxRequestBytes || value == old {
+		return nil
+	}
+	return field.ErrorList{field.TooLong(at, value, v1alpha1.MaxRequestBytes)}
+}
+
+// BundleStatusUpdate validates a change of a bundle's status. What was there before is let be.
+func BundleStatusUpdate(b, old *rukpak.Bundle) field.ErrorList {
+	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&b.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
+	at := field.NewPath("status")
+	errs = append(errs, conditionsUpdate(b.Status.Conditions, old.Status.Conditions, at.Child("conditions"))...)
+	errs = append(errs, bounded(b.Status.LastHandledRetry, old.Status.LastHandledRetry, at.Child("lastHandledRetry"))...)
+	errs = append(errs, bounded(b.Status.LastHandledRefresh, old.Status.LastHandledRefresh, at.Child("lastHandledRefresh"))...)
+	if n := b.Status.ObservedGeneration; n < 0 || n > b.Generation {
+		errs = append(errs, field.Invalid(at.Child("observedGeneration"), n, "must be between 0 and metadata.generation"))
+	}
+	return errs
+}
+
+// conditionsUpdate validates conditions by the bounds of metav1.Condition, but those that have not changed. Each type may be there once.
+func conditionsUpdate(list, old []metav1.Condition, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i, c := range list {
+		if seen.Has(c.Type) {
+			errs = append(errs, field.Duplicate(at.Index(i), c.Type))
+		}
+		seen.Insert(c.Type)
+		if before := meta.FindStatusCondition(old, c.Type); before == nil || !apiequality.Semantic.DeepEqual(*before, c) {
+			errs = append(errs, metav1validation.ValidateCondition(c, at.Index(i))...)
+		}
+	}
+	for _, e := range errs {
+		e.CoveredByDeclarative = false // no tag on the type says so, since it is another's
+	}
+	if n := others(list); n > max(maxOtherConditions, others(old)) {
+		errs = append(errs, field.TooMany(at, n, maxOtherConditions))
+	}
+	return errs
+}
+
+// others counts the conditions beside the server's own, which are not counted, so that it can always say what there is to say.
+func others(list []metav1.Condition) int {
+	n := 0
+	for _, c := range list {
+		if !conditions.Own(c.Type) {
+			n++
+		}
+	}
+	return n
 }
 
 func bundleSpec(s *rukpak.BundleSpec, at *field.Path) field.ErrorList {

@@ -35,9 +35,11 @@ type BundleStatusApplyConfiguration struct {
 	// conditions are Unpacked, ContentAvailable, Ready and Stalled, and where there is something to
 	// say StorageFull and Refreshed. Unless the provisioner is another controller's they are written by the server alone.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// lastHandledRetry is the value of the annotation rukpak.io/retry that was acted upon.
+	// lastHandledRetry is the value of the annotation rukpak.io/retry that was acted upon. Of a value of more than
+	// 256 bytes, which only an earlier version let in, it is the digest.
 	LastHandledRetry *string `json:"lastHandledRetry,omitempty"`
-	// lastHandledRefresh is the value of the annotation rukpak.io/refresh that was acted upon.
+	// lastHandledRefresh is the value of the annotation rukpak.io/refresh that was acted upon. Of a value of more than
+	// 256 bytes, which only an earlier version let in, it is the digest.
 	LastHandledRefresh *string `json:"lastHandledRefresh,omitempty"`
 }
 
