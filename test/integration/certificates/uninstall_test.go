@@ -42,7 +42,6 @@ func (w *world) uninstall(t *testing.T) {
 	}
 	owner(harness.ServiceName)
 	eventually(t, "the API is available", w.available)
-	w.upload(t)
 	// A pod that is left, as of a bundle that was being unpacked.
 	must(w.Kube.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "left", Labels: map[string]string{"app.kubernetes.io/managed-by": "rukpak-apiserver", "rukpak.io/bundle-uid": "x"}},
