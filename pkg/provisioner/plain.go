@@ -4,6 +4,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,11 +20,13 @@ const manifestDir = "manifests/"
 // plain takes content that holds valid Kubernetes manifests.
 type plain struct {
 	objects int
+	// beside is the first file that would be a manifest if it were below manifestDir.
+	beside string
 }
 
 // Visit checks a manifest. Everything else in the content is let through.
 func (p *plain) Visit(e tarball.Entry, content io.Reader) error {
-	if e.Type == tarball.TypeDirectory || !strings.HasPrefix(e.Name, manifestDir) {
+	if e.Type == tarball.TypeDirectory {
 		return nil
 	}
 	var next func(source) documents
@@ -33,6 +36,10 @@ func (p *plain) Visit(e tarball.Entry, content io.Reader) error {
 	case ".json":
 		next = jsonDocuments
 	default:
+		return nil
+	}
+	if !strings.HasPrefix(e.Name, manifestDir) {
+		p.beside = cmp.Or(p.beside, e.Name)
 		return nil
 	}
 	if e.Type != tarball.TypeFile {
@@ -56,11 +63,16 @@ func (p *plain) Visit(e tarball.Entry, content io.Reader) error {
 // Finish refuses content without a manifest: an empty bundle that counts as
 // success hides that the wrong image, or the wrong path of it, was named.
 func (p *plain) Finish() error {
-	if p.objects == 0 {
-		return &ContentError{Reason: "the content holds no Kubernetes manifest: " +
-			"there is no object in any file " + manifestDir + "**/*.yaml, *.yml or *.json"}
+	if p.objects > 0 {
+		return nil
 	}
-	return nil
+	reason := "the content holds no Kubernetes manifest: there is no object in any file " + manifestDir + "**/*.yaml, *.yml or *.json"
+	if above, _, deeper := strings.Cut(p.beside, "/"+manifestDir); deeper {
+		reason += fmt.Sprintf("; %q is too deep: the content has to be what is in %q", p.beside, above)
+	} else if p.beside != "" {
+		reason += fmt.Sprintf("; %q is not below %s: the folder has to contain %[2]s", p.beside, manifestDir)
+	}
+	return &ContentError{Reason: reason}
 }
 
 // source is a file that is read document by document.

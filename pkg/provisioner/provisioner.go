@@ -46,6 +46,9 @@ func (e *ParameterError) Error() string {
 	return fmt.Sprintf("provisioner %s: unknown parameter %q", e.Provisioner, e.Parameter)
 }
 
+// Instead says, behind a *ContentError, whose rule that was, and which class takes such content.
+const Instead = "that is the rule of provisioner " + v1alpha1.ProvisionerPlain + ", and a class of " + v1alpha1.ProvisionerRaw + " takes any files"
+
 // ContentError says why a provisioner refuses content.
 type ContentError struct {
 	// File is the path of the file at fault, empty if there is none.

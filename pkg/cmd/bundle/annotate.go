@@ -111,24 +111,16 @@ func (s *session) idle(ctx context.Context, bundles typed.BundleInterface, name 
 
 // waitHandled waits until a request was acted upon, and then as wait does.
 func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface, name string, r *request, value string) error {
-	began := time.Now()
-	err := s.waitUntil(ctx, bundles, name, r.waiting, func(b *v1alpha1.Bundle) (bool, error) {
-		if r.handled(b) != value || r.busy != nil && r.busy(b) {
+	w := r.waiting
+	w.begun = func(b *v1alpha1.Bundle) bool { return r.handled(b) == value }
+	ready := w.ready()
+	return s.waitUntil(ctx, bundles, name, w, func(b *v1alpha1.Bundle) (bool, error) {
+		switch {
+		case !w.begun(b), r.busy != nil && r.busy(b):
 			return false, nil
-		}
-		if r.failed != nil && r.failed(b) {
+		case r.failed != nil && r.failed(b):
 			return false, &vain{stateOf(b).next()}
 		}
-		return true, nil
+		return ready(b)
 	})
-	if err != nil {
-		return err
-	}
-	left := r.waiting
-	if left.timeout > 0 {
-		if left.timeout -= time.Since(began); left.timeout <= 0 {
-			return fail(ExitUnavailable, fmt.Errorf("bundle %q is not ready after %s", name, r.timeout), "--timeout waits longer")
-		}
-	}
-	return s.waitReady(ctx, bundles, name, left)
 }

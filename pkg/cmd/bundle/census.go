@@ -4,6 +4,7 @@
 package bundle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -38,6 +39,8 @@ func (c *census) add(b *v1alpha1.Bundle) {
 		c.classless = append(c.classless, fmt.Sprintf("%s (%q)", name, b.Spec.ProvisionerClassName))
 	case st.failing():
 		c.failing = append(c.failing, name+" ("+st.ready.Reason+")")
+	case st.failed() > 0:
+		c.failing = append(c.failing, fmt.Sprintf("%s (%s, %s failed so far)", name, cmp.Or(st.Status.Unpack.Reason, st.ready.Reason), plural(int64(st.failed()), "attempt")))
 	}
 	if st.unrefreshed() {
 		c.unrefreshed = append(c.unrefreshed, name+" ("+st.refreshed.Reason+")")

@@ -6,8 +6,10 @@ package bundle
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,6 +36,7 @@ var grants = []struct {
 // access asks what the user may do in the namespace.
 func (d *examination) access(ctx context.Context) []finding {
 	var findings []finding
+	var lacking grant
 	for _, g := range grants {
 		resource, subresource, _ := strings.Cut(g.resource, "/")
 		var missing []string
@@ -54,21 +57,50 @@ func (d *examination) access(ctx context.Context) []finding {
 				missing = append(missing, verb)
 			}
 		}
-		findings = append(findings, grantFinding(g.what, g.resource, d.in, g.few, missing))
+		switch text := fmt.Sprintf("%s %s", strings.Join(missing, ", "), g.resource); {
+		case len(missing) == 0:
+			findings = append(findings, ok("you may %s in namespace %s", g.what, d.in))
+		case g.few:
+			findings = append(findings, unknown("you may not %s in namespace %s: %s", g.what, d.in, text))
+		default:
+			lacking.add(g.what, g.resource, text, missing)
+		}
+	}
+	if len(lacking.what) > 0 {
+		findings = append(findings, lacking.finding(d.in, d.me(ctx)))
 	}
 	return findings
 }
 
-func grantFinding(what, resource, namespace string, few bool, missing []string) finding {
-	if len(missing) == 0 {
-		return ok("you may %s in namespace %s", what, namespace)
+// me is who asks, as the subject of a role binding.
+func (d *examination) me(ctx context.Context) string {
+	review, err := d.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || review.Status.UserInfo.Username == "" {
+		return "NAME"
 	}
-	text := fmt.Sprintf("you may not %s in namespace %s: %s %s", what, namespace, strings.Join(missing, ", "), resource)
-	if few {
-		return finding{level: levelUnknown, what: text}
+	return review.Status.UserInfo.Username
+}
+
+// grant is what is lacking, for which one role will do.
+type grant struct {
+	what, texts, verbs, resources []string
+}
+
+func (g *grant) add(what, resource, text string, verbs []string) {
+	g.what, g.texts = append(g.what, what), append(g.texts, text)
+	g.resources = append(g.resources, "bundles."+v1alpha1.GroupName+strings.TrimPrefix(resource, "bundles"))
+	for _, verb := range verbs {
+		if !slices.Contains(g.verbs, verb) {
+			g.verbs = append(g.verbs, verb)
+		}
 	}
-	return warning(fmt.Sprintf("have it granted: kubectl create role reader -n %s --verb=%s --resource=bundles.%s%s, and a rolebinding",
-		namespace, strings.Join(missing, ","), v1alpha1.GroupName, strings.TrimPrefix(resource, "bundles")), "%s", text)
+}
+
+func (g *grant) finding(namespace, user string) finding {
+	return warning(fmt.Sprintf("have it granted: kubectl create role bundle-reader -n %[1]s --verb=%[2]s --resource=%[3]s"+
+		" && kubectl create rolebinding bundle-reader -n %[1]s --role=bundle-reader --user='%[4]s'",
+		namespace, strings.Join(g.verbs, ","), strings.Join(g.resources, ","), user),
+		"you may not %s in namespace %s: %s", strings.Join(g.what, " nor "), namespace, strings.Join(g.texts, "; "))
 }
 
 // classes looks at the ProvisionerClasses.

@@ -104,7 +104,7 @@ func (s *session) explainStatus(err error) *problem {
 	case code == http.StatusUnauthorized:
 		p.code, p.hint = ExitNotAllowed, "the credentials of the kubeconfig are not known here, or have expired: log in again"
 	case code == http.StatusForbidden:
-		p.code, p.hint = ExitNotAllowed, "ask an administrator for that verb: the cluster role edit holds what bundles need; docs/kubectl-bundle.md lists what each command does, and \"kubectl bundle doctor"+n+"\" what you may"
+		p.code, p.hint = ExitNotAllowed, "ask an administrator for that verb: docs/kubectl-bundle.md lists what each command needs, and \"kubectl bundle doctor"+n+"\" what you may do"
 	case code == http.StatusNotFound && isUnknownResource(err):
 		p.code, p.hint = ExitUnavailable, "this cluster serves no bundles: install rukpak-apiserver, or see what is wrong with \"kubectl bundle doctor\""
 	case apierrors.HasStatusCause(err, causeFileNotFound) && s.inside != "":
@@ -122,6 +122,8 @@ func (s *session) explainStatus(err error) *problem {
 		p.code, p.hint = ExitNoContent, "somebody else has written content meanwhile: look at it, and then write yours"
 	case code == http.StatusRequestEntityTooLarge:
 		p.code, p.hint = ExitWrongContent, "the ProvisionerClass bounds what a bundle may be (limits): send less, or have them raised"
+	case invalidFields(status.Status()):
+		p.code, p.hint = ExitUsage, "correct what it names; \"kubectl explain bundle.spec --recursive\" says what there is"
 	case code == http.StatusUnprocessableEntity, code == http.StatusBadRequest:
 		p.code = ExitWrongContent
 	case code == http.StatusInsufficientStorage:
@@ -130,6 +132,19 @@ func (s *session) explainStatus(err error) *problem {
 		p.code, p.hint = ExitUnavailable, "try again in a moment; \"kubectl bundle doctor\" says whether the server is well"
 	}
 	return p
+}
+
+// invalidFields reports whether an object was refused for its fields, and not content for what it is.
+func invalidFields(status metav1.Status) bool {
+	if status.Code != http.StatusUnprocessableEntity || status.Details == nil || len(status.Details.Causes) == 0 {
+		return false
+	}
+	for _, cause := range status.Details.Causes {
+		if !strings.HasPrefix(string(cause.Type), "FieldValue") {
+			return false
+		}
+	}
+	return true
 }
 
 // isUnknownResource tells an API that is not there from an object that is not.

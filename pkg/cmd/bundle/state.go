@@ -47,6 +47,15 @@ func (s state) failing() bool {
 	return s.current() && (s.ready.Status == metav1.ConditionFalse || s.stalled.Status == metav1.ConditionTrue)
 }
 
+// failed is how many attempts have failed for the spec as it is, where another will be made.
+func (s state) failed() int32 {
+	u := s.Status.Unpack
+	if !s.current() || s.isReady() || u == nil || u.Generation != s.Generation {
+		return 0
+	}
+	return u.Failures
+}
+
 // words says in a sentence how it goes.
 func (s state) words() string {
 	var text string

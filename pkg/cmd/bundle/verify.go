@@ -112,10 +112,10 @@ func (s *session) verifyLocal(ctx context.Context, t target, c v1alpha1.ContentS
 		return err
 	}
 	if summary.UncompressedDigest != c.UncompressedDigest {
-		return fail(ExitWrongContent, fmt.Errorf("%s is not the content of %s: its files have the digest %s, and not %s", path, t.name, summary.UncompressedDigest, c.UncompressedDigest),
+		return fail(ExitWrongContent, fmt.Errorf("%s is not the content of %s: packed, the digest of its tar (status.content.uncompressedDigest) is %s, and not %s", path, t.name, summary.UncompressedDigest, c.UncompressedDigest),
 			"%s diff %s %s%s shows what differs", program, t.name, path, s.nameFlag())
 	}
-	return s.print("bundle.rukpak.io/%s: %s has the same files: %s", t.name, path, c.UncompressedDigest)
+	return s.print("bundle.rukpak.io/%s: %s has the same files: content %s, as a tar %s", t.name, path, c.Digest, c.UncompressedDigest)
 }
 
 // summarize says what the canonical archive of a folder or of an archive is.

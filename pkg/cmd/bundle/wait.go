@@ -65,6 +65,8 @@ With --patient attempts are waited for as long as they go on, as where somebody 
 type waiting struct {
 	timeout time.Duration // 0 is for ever
 	patient bool
+	// begun, if set, reports whether what is waited for has begun: what a bundle says before is of what was, and not shown.
+	begun func(*v1alpha1.Bundle) bool
 }
 
 func (w *waiting) flags(cmd *cobra.Command) {
@@ -77,8 +79,13 @@ var errTimeout = errors.New("the time is over")
 
 // waitReady waits until a bundle is ready, and fails when it does.
 func (s *session) waitReady(ctx context.Context, bundles typed.BundleInterface, name string, w waiting) error {
+	return s.waitUntil(ctx, bundles, name, w, w.ready())
+}
+
+// ready returns what looks whether a bundle is ready, and fails when it does.
+func (w waiting) ready() func(*v1alpha1.Bundle) (bool, error) {
 	lasting := &lasting{}
-	return s.waitUntil(ctx, bundles, name, w, func(b *v1alpha1.Bundle) (bool, error) {
+	return func(b *v1alpha1.Bundle) (bool, error) {
 		st := stateOf(b)
 		switch {
 		case st.isReady():
@@ -89,7 +96,7 @@ func (s *session) waitReady(ctx context.Context, bundles typed.BundleInterface, 
 			return false, &vain{st.mend()}
 		}
 		return false, nil
-	})
+	}
 }
 
 // vain is the error of waiting for what will not come, with what to do about it.
@@ -126,7 +133,9 @@ func (s *session) waitUntil(ctx context.Context, bundles typed.BundleInterface, 
 			}
 			return err
 		}
-		f.stages.show(stateOf(b).stage())
+		if w.begun == nil || w.begun(b) {
+			f.stages.show(stateOf(b).stage())
+		}
 		if ok, err := done(b); ok || err != nil {
 			f.stages.end()
 			return s.givesUp(err)

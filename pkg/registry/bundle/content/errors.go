@@ -132,8 +132,9 @@ func refused(b *rukpak.Bundle, err error) error {
 		return status(b, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error(),
 			metav1.StatusCause{Type: CauseLimitExceeded, Message: err.Error(), Field: limit.Limit})
 	case errors.As(err, &problem):
-		return status(b, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, problem.Error(),
-			metav1.StatusCause{Type: CauseContentRefused, Message: withoutFile(problem), Field: cmp.Or(problem.File, "content")})
+		return status(b, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, problem.Error()+"; "+provisioner.Instead,
+			metav1.StatusCause{Type: CauseContentRefused, Message: withoutFile(problem), Field: cmp.Or(problem.File, "content")},
+			metav1.StatusCause{Type: CauseContentRefused, Message: provisioner.Instead, Field: "spec.provisionerClassName"})
 	case errors.As(err, &entry):
 		return status(b, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error(),
 			metav1.StatusCause{Type: CauseContentRefused, Message: entry.Reason, Field: cmp.Or(entry.Entry, "content")})
