@@ -9,14 +9,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
@@ -24,9 +22,6 @@ import (
 	"rukpak.io/apiserver/pkg/fetch"
 	"rukpak.io/apiserver/pkg/tarball"
 )
-
-// namespaceFile is where a pod finds the namespace that it is in.
-const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // options are what the command line says.
 type options struct {
@@ -63,7 +58,7 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	flags.BoolVar(&o.direct, "direct", false, "Go straight to the server where that is possible, in place of through kube-apiserver.")
 	flags.StringVar(&o.tokenFile, "direct-token-file", "", "The token for the server itself, of the audience rukpak.io. Without one it is that for kube-apiserver.")
 	flags.StringVar(&o.address, "direct-address", "", "Where the server's Service is reached, HOST:PORT, in place of by its name: for clusters without DNS.")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "How to reach Kubernetes. Without it as pods do.")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "How to reach Kubernetes. Without it KUBECONFIG and ~/.kube/config are looked at, and then it is reached as pods do.")
 	flags.StringArrayVar(&o.tellURLs, "notify-url", nil, "A URL to POST to after each change, until it answers with 2xx. May be repeated.")
 	flags.StringVar(&o.pidFile, "signal-pid-file", "", "A file with the ID of a process to signal after each change.")
 	flags.StringVar(&o.signal, "signal", "HUP", "The signal.")
@@ -84,11 +79,11 @@ func parse(args []string, usage io.Writer) (*options, error) {
 func (o *options) bundle(text string) error {
 	namespace, name, found := strings.Cut(text, "/")
 	if !found {
-		raw, err := os.ReadFile(namespaceFile)
-		if err != nil {
-			return fmt.Errorf("bundle %q is in the namespace of the pod, but there is none: %w", text, err)
+		var err error
+		if namespace, _, err = o.config().Namespace(); err != nil {
+			return fmt.Errorf("the namespace of bundle %q: %w", text, err)
 		}
-		namespace, name = strings.TrimSpace(string(raw)), text
+		name = text
 	}
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
 		return fmt.Errorf("%q is not [NAMESPACE/]NAME", text)
@@ -113,14 +108,18 @@ func (o *options) listeners() ([]fetch.Listener, error) {
 	return all, nil
 }
 
+// config is how Kubernetes is reached: as kubectl does, which without a kubeconfig is as pods do.
+func (o *options) config() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil)
+}
+
 // client reaches the bundle.
 func (o *options) client() (*bundleclient.Client, error) {
-	var config *rest.Config
-	var err error
-	if o.kubeconfig != "" {
-		config, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig)
-	} else {
-		config, err = rest.InClusterConfig()
+	config, err := o.config().ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("this is no pod, and there is no kubeconfig: name one with --kubeconfig or KUBECONFIG")
 	}
 	if err != nil {
 		return nil, err

@@ -122,7 +122,10 @@ Nobody reads it without a credential:
 
   curl --insecure https://127.0.0.1:%[5]d%[3]s
 
-The registry at %[6]s takes images of yours as long as this runs.
+The registry at %[6]s takes images of yours as long as this runs, by docker push, or by crane (make kube-binaries builds it):
+
+  crane append --oci-empty-base -f folder.tar -t %[6]s/mine:1
+
 Ctrl-C stops everything; %[2]s stays, and the next run goes on with it.
 `, s.kubeconfig, s.dataDir, contentPath, strings.Replace(contentPath, "/hello/", "/uploaded/", 1), s.port, registry, s.bin)
 }

@@ -97,6 +97,9 @@ func ours(path string, kind fs.FileMode) (bool, error) {
 
 // OpenVolume opens a folder that is there, and waits for another who has it open. What one who was killed left half-done is removed.
 func OpenVolume(ctx context.Context, dir string, opts VolumeOptions) (*Volume, error) {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("open the volume: there is no folder %s: mount a volume there, or make it: %w", dir, os.ErrNotExist)
+	}
 	held, err := flock.Open(ctx, filepath.Join(dir, lockName), flock.Exclusive)
 	if err != nil {
 		return nil, fmt.Errorf("open the volume: %w", err)

@@ -111,13 +111,19 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if o.from != "" {
+		// What is sent at once needs the class by now; an image can wait for it.
+		if err := o.hasClass(ctx, o.class); err != nil {
+			return err
+		}
+	}
 	var opts metav1.CreateOptions
 	if o.dryRun == "server" {
 		opts.DryRun = []string{metav1.DryRunAll}
 	}
 	b, err = bundles.Create(ctx, b, opts)
 	if err != nil {
-		return err
+		return o.taken(ctx, bundles, name, err)
 	}
 	if err := o.show(b); err != nil || o.dryRun == "server" {
 		return err
@@ -159,7 +165,9 @@ func (o *createOptions) halfMade(ctx context.Context, name string, err error) er
 		from = "FOLDER"
 	}
 	hint := fmt.Sprintf("%s push %s %s%s tries that again", program, name, from, o.nameFlag())
-	if p.code == ExitWrongContent {
+	if way := o.wayOut(p, name, from); way != "" {
+		hint = way
+	} else if p.code == ExitWrongContent {
 		hint = fmt.Sprintf("mend the files, and then %s push %s %s%s; or kubectl delete bundle %s%s", program, name, from, o.nameFlag(), name, o.nameFlag())
 	}
 	return fail(p.code, err, "%s", hint)

@@ -29,11 +29,11 @@ const (
 	ExitOK = 0
 	// ExitNo means that the answer is no: diff found differences, wait a failing bundle, doctor something that is wrong.
 	ExitNo = 1
-	// ExitUsage means that the command was not understood.
+	// ExitUsage means that the command was not understood, or that a field of the object may not be what it is.
 	ExitUsage = 2
 	// ExitFailed is any failure that has no code of its own.
 	ExitFailed = 3
-	// ExitNotFound means that there is no such bundle, content, file or pod.
+	// ExitNotFound means that there is no such bundle, class, content, file or pod.
 	ExitNotFound = 4
 	// ExitNotAllowed means that the credentials are not good enough.
 	ExitNotAllowed = 5

@@ -78,7 +78,7 @@ func (s *session) upload(ctx context.Context, bundles typed.BundleInterface, nam
 		if ctx.Err() != nil {
 			return fail(ExitInterrupted, errors.New("interrupted"), "the bundle has the content that it had; the same command goes on where this one was")
 		}
-		return s.notTaken(ctx, bundles, name, err)
+		return s.notPushed(ctx, name, from, s.notTaken(ctx, bundles, name, err))
 	}
 	if c := b.Status.Content; c != nil {
 		s.say("bundle/%s: %s, %s, %s", name, c.Digest, bytesize.String(c.Size), plural(c.Files, "file"))

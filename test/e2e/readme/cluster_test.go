@@ -30,6 +30,7 @@ func TestSessions(t *testing.T) {
 		{"docs/rbac.md", "rbac"},
 		{"docs/provisioners.md", "provisioner"},
 		{"docs/migration.md", "migration"},
+		{"docs/fetch.md", "fetch"},
 	} {
 		t.Run(session.name, func(t *testing.T) {
 			t.Parallel()
@@ -40,6 +41,10 @@ func TestSessions(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			dir := t.TempDir()
+			// Some name files of the repository.
+			if err := os.Symlink(filepath.Join(root, "artifacts"), filepath.Join(dir, "artifacts")); err != nil {
+				t.Fatal(err)
+			}
 			for _, step := range steps {
 				if err := step.Run(ctx, dir, env); err != nil {
 					t.Fatalf("%s: %v", session.page, err)
