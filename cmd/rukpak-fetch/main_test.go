@@ -56,6 +56,32 @@ func TestItEndsWhileItWaitsForTheVolume(t *testing.T) {
 	}
 }
 
+// Outside a pod it takes what kubectl takes, the namespace included, and says where there is nothing to take.
+func TestItTakesTheKubeconfigOfKubectl(t *testing.T) {
+	_, digest, path := kubeconfig(t)
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Contexts["test"].Namespace = "team"
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", path)
+	dir := t.TempDir()
+	var stdout, stderr bytes.Buffer
+	if code := command(t.Context(), []string{"app", dir}, &stdout, &stderr); code != 0 {
+		t.Fatalf("%d\n%s", code, stderr.String())
+	}
+	if got, err := fetch.Current(dir); got != digest {
+		t.Errorf("%q, %v", got, err)
+	}
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	if code := command(t.Context(), []string{"team/app", dir}, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), "--kubeconfig or KUBECONFIG") {
+		t.Errorf("%d\n%s", code, stderr.String())
+	}
+}
+
 func TestTheCommandLine(t *testing.T) {
 	_, digest, config := kubeconfig(t)
 	dir, empty, foreign := t.TempDir(), t.TempDir(), t.TempDir()

@@ -228,6 +228,19 @@ func TestPlainRefusesContentWithoutManifests(t *testing.T) {
 	}
 }
 
+// Where manifests lie in another place it says which, and where they have to be.
+func TestPlainNamesManifestsInAnotherPlace(t *testing.T) {
+	for file, want := range map[string]string{
+		"a.yaml":               `"a.yaml" is not below manifests/: the folder has to contain manifests/`,
+		"app/manifests/a.yaml": `"app/manifests/a.yaml" is too deep: the content has to be what is in "app"`,
+	} {
+		err := check(t, newCheck(t, v1alpha1.ProvisionerPlain), map[string]string{file: configMap, "readme.md": "text"})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", file, err)
+		}
+	}
+}
+
 // TestErrorsOfTheReaderAreNotTheContents keeps a broken connection from being
 // told to the user as a bad manifest.
 func TestErrorsOfTheReaderAreNotTheContents(t *testing.T) {

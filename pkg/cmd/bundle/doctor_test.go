@@ -8,8 +8,13 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"rukpak.io/apiserver/pkg/pki"
 )
@@ -84,5 +89,31 @@ func TestPods(t *testing.T) {
 	ready := &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
 	if got := (&examination{}).pod(ready); got.level != levelOK {
 		t.Errorf("%+v", got)
+	}
+}
+
+// What is lacking to read is one role, for whoever asks.
+func TestAccessThatIsLacking(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetResource().Resource == "selfsubjectreviews" {
+			return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "jane"}}}, nil
+		}
+		return true, &authorizationv1.SelfSubjectAccessReview{}, nil
+	})
+	found := (&examination{kube: client, in: "team"}).access(t.Context())
+	want := "have it granted: kubectl create role bundle-reader -n team --verb=get,list,watch --resource=bundles.rukpak.io,bundles.rukpak.io/content" +
+		" && kubectl create rolebinding bundle-reader -n team --role=bundle-reader --user='jane'"
+	remedies := 0
+	for _, f := range found {
+		if f.level == levelWarning {
+			remedies++
+			if f.remedy != want || f.what != "you may not see bundles nor read content in namespace team: get, list, watch bundles; get bundles/content" {
+				t.Errorf("it finds %+v", f)
+			}
+		}
+	}
+	if remedies != 1 || len(found) != len(grants)-1 {
+		t.Errorf("it finds %+v", found)
 	}
 }

@@ -165,3 +165,82 @@ func TestCatOfNoSuchFile(t *testing.T) {
 		}
 	}
 }
+
+// Where sending the same again cannot help, the hint says what does.
+func TestContentThatTheClassDoesNotTake(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := served()
+	b.Spec.Source = v1alpha1.BundleSource{Type: v1alpha1.SourceTypeUpload}
+	for _, test := range []struct {
+		name   string
+		code   int
+		reason metav1.StatusReason
+		cause  metav1.StatusCause
+		exit   int
+		says   string
+	}{
+		{"no manifests", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, metav1.StatusCause{Type: causeContentRefused, Field: fieldClass}, ExitWrongContent,
+			"the folder has to contain manifests/"},
+		{"no class", http.StatusConflict, metav1.StatusReasonConflict, metav1.StatusCause{Type: causeClassMissing}, ExitNoContent, "make that class"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			url := serveBundle(t, b, func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodGet || strings.HasSuffix(r.URL.Path, "/bundles") {
+					return false
+				}
+				refuse(w, test.code, test.reason, "no", test.cause)
+				return true
+			})
+			for _, args := range [][]string{{"push", "app", dir}, {"create", "app", "--from", dir}} {
+				_, stderr, code := run(t, append(args, "-s", url, "-n", "team")...)
+				again := "kubectl delete bundle app -n team, and kubectl bundle create app --from " + dir + " --class "
+				if code != test.exit || !strings.Contains(stderr, test.says) || !strings.Contains(stderr, again) {
+					t.Errorf("%s ends with %d: %s", args[0], code, stderr)
+				}
+			}
+		})
+	}
+}
+
+// No bundle is made of a class that does not exist, and none is overwritten.
+func TestCreateSaysWhatIsThere(t *testing.T) {
+	made := false
+	url := serveBundle(t, served(), func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.Method == http.MethodPost:
+			made = true
+			refuse(w, http.StatusConflict, metav1.StatusReasonAlreadyExists, "already exists")
+		case strings.HasSuffix(r.URL.Path, "/provisionerclasses/plian"):
+			refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "not found")
+		case strings.HasSuffix(r.URL.Path, "/provisionerclasses"):
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"apiVersion":"rukpak.io/v1alpha1","kind":"ProvisionerClassList","items":[{"metadata":{"name":"plain"}}]}`)
+		default:
+			return false
+		}
+		return true
+	})
+	_, stderr, code := run(t, "create", "app", "--from", t.TempDir(), "--class", "plian", "-s", url, "-n", "team")
+	if code != ExitNotFound || made || !strings.Contains(stderr, `no ProvisionerClass "plian"`) || !strings.Contains(stderr, "--class is one of: plain") {
+		t.Errorf("it ends with %d, made is %v: %s", code, made, stderr)
+	}
+	_, stderr, code = run(t, "create", "app", "--from", t.TempDir(), "-s", url, "-n", "team")
+	if code != ExitFailed || strings.Contains(stderr, "push") || !strings.Contains(stderr, "comes from its image, registry.example/app") {
+		t.Errorf("it ends with %d: %s", code, stderr)
+	}
+}
+
+// A name or reference that may not be is a matter of the command, and not of content.
+func TestCreateOfWhatIsInvalid(t *testing.T) {
+	url := serveBundle(t, served(), func(w http.ResponseWriter, _ *http.Request) bool {
+		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "no name", metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "metadata.name"})
+		return true
+	})
+	_, stderr, code := run(t, "create", "Bad_Name", "--upload", "-s", url, "-n", "team")
+	if code != ExitUsage || !strings.Contains(stderr, "hint: correct what it names") {
+		t.Errorf("it ends with %d: %s", code, stderr)
+	}
+}
