@@ -77,8 +77,11 @@ func TestItTakesTheKubeconfigOfKubectl(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
-	if code := command(t.Context(), []string{"team/app", dir}, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), "--kubeconfig or KUBECONFIG") {
-		t.Errorf("%d\n%s", code, stderr.String())
+	for name, want := range map[string]int{"team/app": 1, "app": 2} {
+		stderr.Reset()
+		if code := command(t.Context(), []string{name, dir}, &stdout, &stderr); code != want || !strings.Contains(stderr.String(), "--kubeconfig or KUBECONFIG") {
+			t.Errorf("%s: %d\n%s", name, code, stderr.String())
+		}
 	}
 }
 

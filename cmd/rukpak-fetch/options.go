@@ -81,7 +81,7 @@ func (o *options) bundle(text string) error {
 	if !found {
 		var err error
 		if namespace, _, err = o.config().Namespace(); err != nil {
-			return fmt.Errorf("the namespace of bundle %q: %w", text, err)
+			return fmt.Errorf("the namespace of bundle %q: %w", text, explained(err))
 		}
 		name = text
 	}
@@ -115,14 +115,19 @@ func (o *options) config() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
 }
 
+// explained says what to do where config found nothing.
+func explained(err error) error {
+	if clientcmd.IsEmptyConfig(err) {
+		return errors.New("this is no pod, and there is no kubeconfig: name one with --kubeconfig or KUBECONFIG")
+	}
+	return err
+}
+
 // client reaches the bundle.
 func (o *options) client() (*bundleclient.Client, error) {
 	config, err := o.config().ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("this is no pod, and there is no kubeconfig: name one with --kubeconfig or KUBECONFIG")
-	}
 	if err != nil {
-		return nil, err
+		return nil, explained(err)
 	}
 	config.UserAgent = "rukpak-fetch"
 	opts := bundleclient.Options{PollInterval: o.poll, MaxBackoff: max(o.poll, bundleclient.DefaultMinBackoff)}

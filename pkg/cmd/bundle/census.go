@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +42,11 @@ func (c *census) add(b *v1alpha1.Bundle) {
 		c.failing = append(c.failing, name+" ("+st.ready.Reason+")")
 	case st.failed() > 0:
 		c.failing = append(c.failing, fmt.Sprintf("%s (%s, %s failed so far)", name, cmp.Or(st.Status.Unpack.Reason, st.ready.Reason), plural(int64(st.failed()), "attempt")))
+	default:
+		// The first attempt waits for what does not come.
+		if reason, _ := st.cause(); reason != "" && !slices.Contains(held, reason) {
+			c.failing = append(c.failing, name+" ("+reason+")")
+		}
 	}
 	if st.unrefreshed() {
 		c.unrefreshed = append(c.unrefreshed, name+" ("+st.refreshed.Reason+")")

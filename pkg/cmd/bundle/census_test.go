@@ -28,6 +28,8 @@ func TestCensus(t *testing.T) {
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonUnpacking}},
 		Unpack:     &v1alpha1.UnpackStatus{Generation: trying.Generation, Attempt: 2, Failures: 2, Reason: v1alpha1.ReasonImageNotFound},
 	}
+	waits := trying.DeepCopy()
+	waits.Status.Unpack.Attempt, waits.Status.Unpack.Failures = 1, 0
 	for _, test := range []struct {
 		name    string
 		bundles []*v1alpha1.Bundle
@@ -36,6 +38,7 @@ func TestCensus(t *testing.T) {
 	}{
 		{"all is well", []*v1alpha1.Bundle{served()}, levelOK, []string{"1 bundle in all namespaces, none fails"}},
 		{"tried again", []*v1alpha1.Bundle{trying}, levelWarning, []string{"not unpacked, 1 of 1 bundle in all namespaces: team/app (ImageNotFound, 2 attempts failed so far)", "describe NAME"}},
+		{"waits in vain", []*v1alpha1.Bundle{waits}, levelWarning, []string{"not unpacked, 1 of 1 bundle in all namespaces: team/app (ImageNotFound)"}},
 		{"no class", []*v1alpha1.Bundle{classless("app")}, levelWarning, []string{`the class does not exist, of 1 of 1 bundle in all namespaces: team/app ("plian")`, "make that class"}},
 		{"not refreshed", []*v1alpha1.Bundle{served(refused)}, levelWarning, []string{"not refreshed, and served as before, 1 of 1 bundle in all namespaces: team/app (ImageNotFound)", "refresh NAME"}},
 		{"many", []*v1alpha1.Bundle{classless("a"), classless("b"), classless("c"), classless("d"), classless("e"), classless("f"), classless("g")}, levelWarning, []string{"and 2 more"}},

@@ -123,7 +123,10 @@ func (s *session) explainStatus(err error) *problem {
 	case code == http.StatusRequestEntityTooLarge:
 		p.code, p.hint = ExitWrongContent, "the ProvisionerClass bounds what a bundle may be (limits): send less, or have them raised"
 	case invalidFields(status.Status()):
-		p.code, p.hint = ExitUsage, "correct what it names; \"kubectl explain bundle.spec --recursive\" says what there is"
+		p.code, p.hint = ExitUsage, "correct that"
+		if field := status.Status().Details.Causes[0].Field; strings.HasPrefix(field, "spec.") && !strings.Contains(field, "[") {
+			p.hint += "; \"kubectl explain bundle." + clean(field) + "\" says what it may be"
+		}
 	case code == http.StatusUnprocessableEntity, code == http.StatusBadRequest:
 		p.code = ExitWrongContent
 	case code == http.StatusInsufficientStorage:

@@ -236,11 +236,11 @@ func TestCreateSaysWhatIsThere(t *testing.T) {
 // A name or reference that may not be is a matter of the command, and not of content.
 func TestCreateOfWhatIsInvalid(t *testing.T) {
 	url := serveBundle(t, served(), func(w http.ResponseWriter, _ *http.Request) bool {
-		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "no name", metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "metadata.name"})
+		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "no name", metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec.source.image.reference"})
 		return true
 	})
-	_, stderr, code := run(t, "create", "Bad_Name", "--upload", "-s", url, "-n", "team")
-	if code != ExitUsage || !strings.Contains(stderr, "hint: correct what it names") {
+	_, stderr, code := run(t, "create", "app", "--image", "Foo:bar:baz", "-s", url, "-n", "team")
+	if code != ExitUsage || !strings.Contains(stderr, `hint: correct that; "kubectl explain bundle.spec.source.image.reference" says`) {
 		t.Errorf("it ends with %d: %s", code, stderr)
 	}
 }

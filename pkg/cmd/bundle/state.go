@@ -174,7 +174,7 @@ func (s state) stage() string {
 		}
 		switch {
 		case refreshing(s.Bundle):
-			text += fmt.Sprintf("; attempt %d unpacks what its tag names now", s.Status.Unpack.Attempt)
+			text = fmt.Sprintf("attempt %d unpacks what its tag names now; until then it is %s", s.Status.Unpack.Attempt, text)
 		case s.unrefreshed():
 			text += "; not refreshed: " + sentence(s.refreshed.Reason, s.refreshed.Message)
 		}

@@ -79,8 +79,8 @@ func TestStageOfWhatIsServed(t *testing.T) {
 	}{
 		{"all is well", nil, nil, "ready"},
 		{"a refresh has ended", nil, ended, "ready"},
-		{"a refresh runs", nil, running, "ready; attempt 7 unpacks what its tag names now"},
-		{"it runs after one that failed", []metav1.Condition{failure}, running, "ready; attempt 7 unpacks what its tag names now"},
+		{"a refresh runs", nil, running, "attempt 7 unpacks what its tag names now; until then it is ready"},
+		{"it runs after one that failed", []metav1.Condition{failure}, running, "attempt 7 unpacks what its tag names now; until then it is ready"},
 		{"a refresh has failed", []metav1.Condition{failure}, ended, "ready; not refreshed: The registry has no such image: the tag is gone."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestRefreshWaits(t *testing.T) {
 		code int
 		says []string
 	}{
-		{"done", served(), ExitOK, []string{"; attempt 7 unpacks what its tag names now", "bundle/app: ready\n"}},
+		{"done", served(), ExitOK, []string{"attempt 7 unpacks what its tag names now; until", "bundle/app: ready\n"}},
 		{"failed", served(failure), ExitNo, []string{"not refreshed: ", "an entry is a device", "refresh app -n team --wait"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
