@@ -93,7 +93,7 @@ chart: kube-binaries ## Write the templates of the Helm chart from the kustomiza
 # What keeps content is tested once, with the points at which its tests kill it.
 .PHONY: unit
 unit: s3 ## Run the tests that need nothing but Go
-	$(call gotestsum,unit,,$$(go list ./pkg/... ./cmd/... ./test/monitoring ./test/readme | grep -v /pkg/content))
+	$(call gotestsum,unit,,$$(go list ./pkg/... ./cmd/... ./hack/demo ./test/monitoring ./test/readme | grep -v /pkg/content))
 	$(call gotestsum,failpoints,-tags failpoints,./pkg/content/... ./pkg/failpoint/...)
 
 # Its packages wait more than they work, so one more than there may be processors runs at a time.
