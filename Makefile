@@ -177,7 +177,7 @@ image: build $(BIN)/sbom ## Build the container image, without Docker, into _out
 
 .PHONY: image-check
 image-check: image ## Check the image's SBOM against what is in it, and that the image is the same built elsewhere
-	cd hack/sbom && RUKPAK_IMAGE_LAYOUT=$(IMAGE) go test -count=1 ./...
+	cd hack/sbom && RUKPAK_IMAGE_LAYOUT=$(abspath $(IMAGE)) go test -count=1 ./...
 	hack/image/check.sh $(IMAGE) $(VERSION) $(PLATFORMS)
 
 $(BIN)/sbom: $(wildcard hack/sbom/*)
