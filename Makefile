@@ -107,7 +107,7 @@ e2e: cluster ## Run the tests on a real cluster (root; brings it up)
 	$(call gotestsum,e2e,-count=1 -p 1 -timeout=60m,./test/e2e/...)
 
 .PHONY: e2e-chart
-e2e-chart: export KUBECONFIG = $(CLUSTER)/kubeconfig
+e2e-chart: export RUKPAK_CHART_KUBECONFIG = $(CLUSTER)/kubeconfig
 e2e-chart: cluster $(BIN)/helm ## Install, upgrade and uninstall the Helm chart on the real cluster, in place of what is there
 	hack/cluster/undeploy.sh
 	go test -count=1 -v -timeout=30m $(TESTFLAGS) ./test/chart
