@@ -547,9 +547,9 @@ func TestImageOfAnotherIsNotBlamedOnAll(t *testing.T) {
 
 // A shared pod that failed is gone when its bundles wait for places of their own.
 func TestSpoiltPodGoesWhenPlacesAreScarce(t *testing.T) {
-	inWorld(t, someBundles("team-a", 5), func(w *world) {
+	inWorld(t, nil, func(w *world) {
 		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 4}
-		w.start()
+		w.startInOrder(someBundles("team-a", 5))
 		w.committed(w.named("team-a", "b-00"))
 		w.pass(time.Second)
 		p, single := w.shared()
@@ -590,9 +590,9 @@ func TestInnocentBundlesShareAgainAfterAWait(t *testing.T) {
 	for i, o := range objects[1:] {
 		o.(*v1alpha1.Bundle).Spec.Source.Image.Reference = fmt.Sprintf("registry.example/app-%d@%s", i, testDigest)
 	}
-	inWorld(t, objects, func(w *world) {
+	inWorld(t, nil, func(w *world) {
 		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 4}
-		w.start()
+		w.startInOrder(objects)
 		w.committed(w.named("team-a", "b-00"))
 		w.pass(time.Second)
 		p, _ := w.shared()

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -37,6 +38,17 @@ func (w *world) noNode() {
 	w.pass(10 * time.Millisecond)
 }
 
+// startInOrder starts with a class, and makes bundles one after the other: of those that are there at the start any may be first.
+func (w *world) startInOrder(objects []runtime.Object) {
+	w.t.Helper()
+	w.create(objects[0])
+	w.start()
+	for _, o := range objects[1:] {
+		w.create(o)
+		w.pass(time.Millisecond)
+	}
+}
+
 // begun are the names of the bundles of a namespace whose attempts run.
 func (w *world) begun(namespace string) []string {
 	w.t.Helper()
@@ -51,9 +63,9 @@ func (w *world) begun(namespace string) []string {
 
 // A pod that no node takes keeps others from theirs for half a minute, and not for all the time that its class gives it.
 func TestUnschedulableLendItsPlace(t *testing.T) {
-	inWorld(t, someBundles("team-a", 4), func(w *world) {
+	inWorld(t, nil, func(w *world) {
 		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
-		w.start()
+		w.startInOrder(someBundles("team-a", 4))
 		w.pass(time.Second)
 		w.noNode()
 		w.pass(unscheduledAfter - 2*time.Second)
@@ -140,10 +152,10 @@ func TestUnschedulableSharedPodMakesWay(t *testing.T) {
 
 // The half minute is that of the pod: an attempt that waited for its pod does not lend its place as soon as it has it.
 func TestUnschedulableIsCountedFromTheWordOfTheScheduler(t *testing.T) {
-	inWorld(t, someBundles("team-a", 2), func(w *world) {
+	inWorld(t, nil, func(w *world) {
 		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
 		w.setRefusal(errors.New("etcd is away"))
-		w.start()
+		w.startInOrder(someBundles("team-a", 2))
 		w.pass(5 * time.Minute)
 		w.setRefusal(nil)
 		w.pass(longestRetry + time.Second)
@@ -164,9 +176,9 @@ func TestUnschedulableIsCountedFromTheWordOfTheScheduler(t *testing.T) {
 
 // A clock of the scheduler that is ahead keeps no place for ever.
 func TestUnschedulableInTheFuture(t *testing.T) {
-	inWorld(t, someBundles("team-a", 2), func(w *world) {
+	inWorld(t, nil, func(w *world) {
 		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
-		w.start()
+		w.startInOrder(someBundles("team-a", 2))
 		status := unschedulable.DeepCopy()
 		status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(time.Hour))
 		w.says(&w.pods()[0], *status)
@@ -203,9 +215,9 @@ func TestMakingWay(t *testing.T) {
 			if test.failures > 0 {
 				failedBefore(objects[2].(*v1alpha1.Bundle), test.failures)
 			}
-			inWorld(t, objects, func(w *world) {
+			inWorld(t, nil, func(w *world) {
 				w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
-				w.start()
+				w.startInOrder(objects)
 				w.noNode()
 				w.pass(unscheduledAfter + time.Second)
 				w.noNode()
@@ -235,9 +247,9 @@ func TestMakingWay(t *testing.T) {
 // A retry of an attempt whose place is lent waits for a place, and its pod does not: else there would be one more beside those that
 // have a place and those that lend theirs.
 func TestRetryOfWhatLendsItsPlace(t *testing.T) {
-	inWorld(t, someBundles("team-a", 4), func(w *world) {
+	inWorld(t, nil, func(w *world) {
 		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
-		w.start()
+		w.startInOrder(someBundles("team-a", 4))
 		w.noNode()
 		w.pass(unscheduledAfter + time.Second)
 		first := w.named("team-a", "b-00")
@@ -263,9 +275,9 @@ func TestRetryOfWhatLendsItsPlace(t *testing.T) {
 
 // Where no node takes any pod there are never more than twice as many as places, whatever time is over.
 func TestUnschedulablePodsAreTwiceAsManyAtMost(t *testing.T) {
-	inWorld(t, someBundles("team-a", 10), func(w *world) {
+	inWorld(t, nil, func(w *world) {
 		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 4}
-		w.start()
+		w.startInOrder(someBundles("team-a", 10))
 		w.committed(w.named("team-a", "b-00"))
 		w.pass(time.Second)
 		if p, _ := w.shared(); p == nil {
