@@ -333,7 +333,7 @@ func TestSharedPodIsRefused(t *testing.T) {
 
 // A cluster that drops the images of a shared pod is told of by pods of one bundle, and the shared one is not left.
 func TestSharedPodWithoutImages(t *testing.T) {
-	inWorld(t, someBundles("team-a", 5), func(w *world) {
+	inWorld(t, nil, func(w *world) {
 		shared, first := 0, true
 		w.beforeCreate = func(p *corev1.Pod) {
 			if first {
@@ -347,7 +347,7 @@ func TestSharedPodWithoutImages(t *testing.T) {
 				p.Spec.Volumes[i].Image = nil
 			}
 		}
-		w.start()
+		w.startInOrder(someBundles("team-a", 5))
 		w.pass(time.Second)
 		if shared == 0 {
 			t.Error("no pod was shared")
