@@ -307,3 +307,39 @@ func TestUnschedulablePodsAreTwiceAsManyAtMost(t *testing.T) {
 		}
 	})
 }
+
+// A refresh that makes way leaves what is served, and comes back.
+func TestRefreshMakesWayForAPlace(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
+		w.startInOrder(started(testClass(), taggedBundle()))
+		w.ask("1")
+		w.says(w.lookingPod(), found(otherImage))
+		w.pass(time.Second)
+		w.noNode()
+		w.create(nth("team-a", 0))
+		w.create(nth("team-a", 1))
+		w.pass(unscheduledAfter + time.Second)
+		if b := w.bundle(); !open(b.Status.Unpack) || len(w.begun("team-a")) != 2 {
+			t.Fatalf("begun are %v: %s", w.begun("team-a"), describe(b))
+		}
+		w.edit(func(b *v1alpha1.Bundle) { b.Annotations[v1alpha1.AnnotationRetry] = "1" })
+		w.pass(time.Second)
+		w.served()
+		if b := w.bundle(); open(b.Status.Unpack) || b.Status.Unpack.Failures != 0 || b.Status.LastHandledRetry != "1" {
+			t.Errorf("the attempt goes on without a place: %s", describe(b))
+		}
+		for range 2 {
+			for _, name := range w.begun("team-a") {
+				w.committed(w.named("team-a", name))
+			}
+			w.pass(time.Second)
+		}
+		w.says(w.lookingPod(), found(otherImage))
+		w.pass(time.Second)
+		w.served()
+		if u := w.bundle().Status.Unpack; !open(u) || !u.Refresh || u.ResolvedReference != otherImage || u.Attempt != 3 {
+			t.Errorf("the refresh does not come back: %s", describe(w.bundle()))
+		}
+	})
+}
