@@ -231,7 +231,7 @@ func TestPluginFailures(t *testing.T) {
 			p.pipe(t, "", args...).expect(t, 5, "forbidden", "hint: ask an administrator")
 		}
 		p.terminal(t, "pull", "app").expect(t, 5, "cannot get resource", "kubectl bundle doctor")
-		p.pipe(t, "", "doctor").expect(t, 0, "you may not read content", "kubectl create role")
+		p.pipe(t, "", "doctor").expect(t, 0, "you may not see bundles nor read content", "kubectl create role")
 	})
 }
 

@@ -21,7 +21,7 @@ const (
 	// causeContentRefused is the cause that the server gives where content is not what it has to be, with fieldClass where that is
 	// the rule of the class's provisioner.
 	causeContentRefused metav1.CauseType = "ContentRefused"
-	fieldClass                           = "spec.provisionerClassName"
+	fieldClass          string           = "spec.provisionerClassName"
 	// causeClassMissing is the one where nobody knows where the content of a bundle belongs.
 	causeClassMissing metav1.CauseType = "ClassMissing"
 )
