@@ -29,7 +29,9 @@ type request struct {
 	busy func(*v1alpha1.Bundle) bool
 	// failed, if set, reports whether it has ended in vain, though content may be served.
 	failed func(*v1alpha1.Bundle) bool
-	wait   bool
+	// vain, if set, reports whether it will not be acted upon.
+	vain func(*v1alpha1.Bundle) bool
+	wait bool
 	waiting
 }
 
@@ -113,6 +115,9 @@ func (s *session) idle(ctx context.Context, bundles typed.BundleInterface, name 
 func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface, name string, r *request, value string) error {
 	began := time.Now()
 	err := s.waitUntil(ctx, bundles, name, r.waiting, func(b *v1alpha1.Bundle) (bool, error) {
+		if r.handled(b) != value && r.vain != nil && r.vain(b) {
+			return false, &vain{stateOf(b).next()}
+		}
 		if r.handled(b) != value || r.busy != nil && r.busy(b) {
 			return false, nil
 		}

@@ -99,7 +99,7 @@ func same(x, y listing.Entry) bool {
 
 func (c *comparison) show(ctx context.Context, letter, path string, x, y listing.Entry) error {
 	if c.names {
-		return c.print("%s %s", letter, path)
+		return c.print("%s %s", letter, c.line(path))
 	}
 	for _, line := range notes(letter, path, x, y) {
 		if err := c.print("%s", line); err != nil {

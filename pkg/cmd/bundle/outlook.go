@@ -88,16 +88,25 @@ func refreshOutlook(s state) outlook {
 	switch {
 	case had && !s.digested():
 		return asks("its image will be looked up anew")
+	case s.attempting() && !s.digested():
+		// It may have looked before the tag was moved.
+		return asks("an attempt is under way, and when there is content its image will be looked up anew")
 	case s.isReady():
 		return outlook{says: "its image is named by digest, which names the same for ever: there is nothing to look up"}
 	case s.failing() || had:
 		return outlook{says: "it is not unpacked, and the next attempt takes what its image names then", hint: program + " retry " + s.at() + " makes one at once"}
 	}
-	return outlook{says: "it is being unpacked, from what its image names now"}
+	return outlook{says: "its next attempt takes what its image names then"}
 }
 
 // digested reports whether the image is named by digest.
 func (s state) digested() bool {
 	image := s.Spec.Source.Image
-	return image != nil && strings.Contains(image.Reference, "@sha256:")
+	return image != nil && v1alpha1.Digested(image.Reference)
+}
+
+// attempting reports whether an attempt for the spec as it is has begun and not ended.
+func (s state) attempting() bool {
+	u := s.Status.Unpack
+	return u != nil && u.Generation == s.Generation && u.EndTime == nil
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/listing"
 	"rukpak.io/apiserver/pkg/tarball"
@@ -321,20 +322,12 @@ func (i *insider) location(e *toc.Entry) string {
 	return u.String()
 }
 
-// Reasons of causes in a Status, for programs.
-const (
-	// CauseFileNotFound means that the content has no such file or directory.
-	CauseFileNotFound metav1.CauseType = "FileNotFound"
-	// CauseLinkLoop means that symbolic links on the path lead in a circle.
-	CauseLinkLoop metav1.CauseType = "LinkLoop"
-)
-
 // noEntry says why there is nothing at the path, and passes on what is another error.
 func (i *insider) noEntry(err error) error {
-	cause := metav1.StatusCause{Type: CauseFileNotFound, Message: err.Error(), Field: i.path}
+	cause := metav1.StatusCause{Type: v1alpha1.CauseFileNotFound, Message: err.Error(), Field: i.path}
 	switch {
 	case errors.Is(err, toc.ErrLoop):
-		cause.Type = CauseLinkLoop
+		cause.Type = v1alpha1.CauseLinkLoop
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, toc.ErrNotDirectory):
 		return err
 	}
