@@ -187,15 +187,15 @@ func (p *Place) Fresh() (string, error) {
 // Put puts what is in the folder of Fresh in place, whole or not at all, and deletes what it replaces then. What it cannot put back
 // after a failure the error names: KeptError.
 func (p *Place) Put() error {
-	come, away, err := p.plan()
-	if err != nil {
-		return err
-	}
-	if len(away) > 0 {
+	if p.Replace {
 		// What is new outlasts a loss of power before what is old goes. What may not be read is not synced everywhere.
 		if err := extract.Sync(p.work.at(newName)); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
+	}
+	come, away, err := p.plan()
+	if err != nil {
+		return err
 	}
 	if p.name == "" || len(away) == 0 {
 		return p.work.change(away, come)

@@ -78,10 +78,10 @@ func (p *Place) heal(dir, root string) error {
 // openWork makes or opens a folder to work in, and locks it.
 func openWork(dir, root string) (*work, error) {
 	for {
-		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, err
+		err := os.Mkdir(dir, 0o700)
+		if errors.Is(err, fs.ErrExist) {
+			err = recognize(dir)
 		}
-		err := recognize(dir)
 		var lock *os.File
 		if err == nil {
 			lock, err = flock.TryOpen(filepath.Join(dir, lockName), flock.Exclusive)
@@ -92,17 +92,20 @@ func openWork(dir, root string) (*work, error) {
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		}
-		// Whoever had the lock has just removed the folder.
+		// Whoever had the lock has just removed the folder, unless there is nothing that it could be in.
+		if _, err := os.Stat(root); err != nil {
+			return nil, err
+		}
 	}
 }
 
-// recognize refuses a folder that is not of this package, or that somebody else can write to.
+// recognize refuses a folder that is not of this package, or that is somebody else's.
 func recognize(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
 	}
-	if !info.IsDir() || !private(info) {
+	if !info.IsDir() || !own(info) {
 		return about(dir, ErrForeign)
 	}
 	names, err := names(dir)
@@ -140,7 +143,7 @@ func (w *work) heal() (done string, err error) {
 		}
 		done = "a pull that broke off had put only some of its files in place: now all of them are"
 	case w.has(newName):
-		done = "what a pull that broke off had made and not put in place is removed"
+		done = "what a pull that broke off had made, or had replaced, is removed"
 	}
 	return done, w.remove(newName)
 }

@@ -7,5 +7,5 @@ package place
 
 import "io/fs"
 
-// private: modes say nothing here.
-func private(fs.FileInfo) bool { return true }
+// own is not asked here.
+func own(fs.FileInfo) bool { return true }

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// private reports whether nobody else can write to a folder.
-func private(info fs.FileInfo) bool {
+// own reports whether a folder is the user's: in a folder where everybody may write somebody else could have made it.
+func own(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(stat.Uid) == os.Geteuid() && info.Mode()&0o022 == 0
+	return ok && int(stat.Uid) == os.Geteuid()
 }
