@@ -136,12 +136,12 @@ func (w *work) heal() (done string, err error) {
 		if err := w.back(); err != nil {
 			return "", &KeptError{w.at(oldName), fmt.Errorf("a pull that broke off had moved files away: %w", err)}
 		}
-		done = "a pull that broke off had moved files away: they are back"
+		done = "a pull that broke off is undone: what was there is back"
 	case w.has(replacedName):
 		if err := w.forward(); err != nil {
 			return "", &KeptError{w.dir, fmt.Errorf("a pull that broke off had put only some of its files in place: %w", err)}
 		}
-		done = "a pull that broke off had put only some of its files in place: now all of them are"
+		done = "a pull that broke off is brought to its end: all of its files are in place"
 	case w.has(newName):
 		done = "what a pull that broke off had made, or had replaced, is removed"
 	}
@@ -160,7 +160,7 @@ func (w *work) back() error {
 	return os.Remove(w.at(oldName))
 }
 
-// forward moves the rest of what is new to where it is to be, and deletes what it replaces.
+// forward moves the rest of what is new to where it is to be, and deletes what it replaces, and the archive that it came from.
 func (w *work) forward() error {
 	rest, err := names(w.at(newName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +171,13 @@ func (w *work) forward() error {
 			return err
 		}
 	}
-	return w.remove(replacedName)
+	left, err := names(w.dir)
+	for _, name := range left {
+		if archiveName.MatchString(name) {
+			err = errors.Join(err, os.Remove(w.at(name)))
+		}
+	}
+	return errors.Join(err, w.remove(replacedName))
 }
 
 // change moves entries of root away and those of new in. What fails is undone.

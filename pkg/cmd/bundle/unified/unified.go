@@ -3,7 +3,7 @@
 
 // Package unified compares texts by their lines and writes how they differ in the unified format, as diff -u does. What the search for
 // the differences takes is bounded: what differs in more lines than that allows is not compared to the end. Lines that were only added, or
-// only left out, in one place need no search, and there may be any number of them. Beside the search each line takes some 30 bytes, so
+// only left out, in one place need no search, and there may be any number of them. Beside the search each line takes some tens of bytes, so
 // whoever calls bounds the texts.
 package unified
 
