@@ -59,7 +59,7 @@ func TestAskingForWhatHappens(t *testing.T) {
 		{"it fails", "retry", change(func(b *v1alpha1.Bundle) { unready(b, v1alpha1.ReasonImageNotFound) }), true, ExitOK, "a new attempt was asked for"},
 		{"no attempt has begun", "refresh", change(func(b *v1alpha1.Bundle) { unready(b, v1alpha1.ReasonQueued) }), false, ExitOK, "its next attempt takes what its image names then"},
 		{"it is being unpacked", "refresh", change(unpacking), true, ExitOK, "an attempt is under way"},
-		{"it is being unpacked, by digest", "refresh", change(func(b *v1alpha1.Bundle) { unpacking(b); digested(b) }), false, ExitOK, "names then"},
+		{"it is being unpacked, by digest", "refresh", change(func(b *v1alpha1.Bundle) { unpacking(b); digested(b) }), false, ExitOK, "named by digest"},
 		{"an attempt has failed", "refresh", change(func(b *v1alpha1.Bundle) { unpacking(b); b.Status.Unpack.EndTime = &metav1.Time{Time: time.Now()} }), false, ExitOK, "names then"},
 		{"the store is full", "retry", change(func(b *v1alpha1.Bundle) {
 			unready(b, v1alpha1.ReasonStorageFull)

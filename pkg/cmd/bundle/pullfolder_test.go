@@ -170,7 +170,7 @@ func TestPullKeepsWhatArrives(t *testing.T) {
 				return false
 			})
 			_, stderr, code := run(t, "pull", "app", dir+"/", "-s", url, "-n", "default")
-			if code != ExitLocal || !strings.Contains(stderr, "was put there by somebody else meanwhile") || !strings.Contains(stderr, "the archive is kept in") {
+			if code != ExitLocal || !strings.Contains(stderr, "has come to be there meanwhile") || !strings.Contains(stderr, "the archive is kept in") {
 				t.Errorf("it ends with %d: %s", code, stderr)
 			}
 			if text, err := os.ReadFile(notes); string(text) != "mine" {

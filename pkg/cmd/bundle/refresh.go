@@ -18,7 +18,7 @@ func (s *session) refresh() *cobra.Command {
 		failed:  func(b *v1alpha1.Bundle) bool { return stateOf(b).unrefreshed() },
 		vain: func(b *v1alpha1.Bundle) bool {
 			s := stateOf(b)
-			return s.failing() && !s.attempting() && s.Status.Content == nil
+			return s.failing() && !s.attempting() && !s.had()
 		},
 	}
 	return s.asking(r, &cobra.Command{

@@ -32,7 +32,7 @@ var (
 	// ErrNotEmpty means that there are files in the folder, which were not to be replaced.
 	ErrNotEmpty = errors.New("is not empty")
 	// ErrArrived means that something came to be there since Open.
-	ErrArrived = errors.New("was put there by somebody else meanwhile")
+	ErrArrived = errors.New("has come to be there meanwhile")
 	// ErrBusy means that another process is putting files there.
 	ErrBusy = errors.New("is being written by another pull")
 	// ErrForeign means that something has the name that this package needs, and is not its own.

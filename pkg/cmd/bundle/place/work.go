@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"syscall"
 
 	"rukpak.io/apiserver/pkg/flock"
 	"rukpak.io/apiserver/pkg/tarball/extract"
@@ -28,7 +29,7 @@ var archiveName = regexp.MustCompile(`^archive\.sha256-[0-9a-f]{64}\.part$`)
 // work is the folder in which the entries of root are made that are to be new, and kept that are old.
 type work struct {
 	dir, root string
-	lock      *os.File // nil where the system has no locks
+	lock      *os.File // nil where the system, or the file system, has no locks
 }
 
 func (w *work) at(name string) string { return filepath.Join(w.dir, name) }
@@ -87,7 +88,7 @@ func openWork(dir, root string) (*work, error) {
 			lock, err = flock.TryOpen(filepath.Join(dir, lockName), flock.Exclusive)
 		}
 		switch {
-		case err == nil, errors.Is(err, errors.ErrUnsupported):
+		case err == nil, errors.Is(err, errors.ErrUnsupported), errors.Is(err, syscall.ENOLCK):
 			return &work{dir: dir, root: root, lock: lock}, nil
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
