@@ -56,7 +56,7 @@ test: ## Run the unit and the integration tests
 
 .PHONY: alerts
 alerts: export RUKPAK_PROMTOOL = $(BIN)/promtool
-alerts: $(BIN)/promtool ## Have promtool check the alert rules and the dashboard, and test alerts (builds it: minutes the first time)
+alerts: $(BIN)/promtool ## Have promtool check the alert rules and the dashboard, and test the alerts: `make test` does not (builds it: minutes the first time)
 	go test -count=1 -v $(TESTFLAGS) ./test/monitoring
 
 $(BIN)/promtool: hack/promtool/go.mod hack/promtool/go.sum
@@ -73,7 +73,7 @@ $(BIN)/versitygw: hack/s3/go.mod hack/s3/go.sum
 	touch $@ # go leaves alone what it would write the same
 
 .PHONY: gs
-gs: $(BIN)/fake-gcs-server ## Run the tests of the content stores against a server that speaks the protocol of Google Cloud Storage
+gs: $(BIN)/fake-gcs-server ## Run the tests of the content stores against an emulator of Google Cloud Storage: `make test` does not (builds it: minutes the first time)
 	RUKPAK_GS_SERVER=$< go test -count=1 -timeout=20m -run '^TestGS$$' $(TESTFLAGS) ./pkg/content/bucket
 
 $(BIN)/fake-gcs-server: hack/gs/go.mod hack/gs/go.sum

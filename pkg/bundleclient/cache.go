@@ -109,11 +109,26 @@ func (c *Cache) open(ctx context.Context, digest string, fetch fetcher) (dir str
 		if err := errors.Join(ignoreMissing(err), held.Close()); err != nil {
 			return "", nil, err
 		}
-		if err := c.fill(ctx, place, fetch); err != nil {
+		held, err = flock.TryOpen(place+suffixLock, flock.Exclusive)
+		if errors.Is(err, flock.ErrBusy) {
+			// Somebody fetches it, or reads what was fetched since the look, maybe for long: so look again.
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		if err := errors.Join(c.fill(ctx, held.Name(), place, fetch), held.Close()); err != nil {
 			return "", nil, err
 		}
 	}
 }
+
+// pause is the time between two looks at what somebody else is at.
+const pause = 20 * time.Millisecond
 
 func ignoreMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
@@ -122,13 +137,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// fill fetches a content unless it is there by now.
-func (c *Cache) fill(ctx context.Context, place string, fetch fetcher) (err error) {
-	held, err := flock.Open(ctx, place+suffixLock, flock.Exclusive)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, held.Close()) }()
+// fill fetches a content unless it is there by now. Its lock is held, and removed where it cannot be fetched.
+func (c *Cache) fill(ctx context.Context, lock, place string, fetch fetcher) error {
 	if _, err := os.Stat(filepath.Join(place, filesName)); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -138,7 +148,7 @@ func (c *Cache) fill(ctx context.Context, place string, fetch fetcher) (err erro
 		return err
 	}
 	if err := c.write(ctx, part, fetch); err != nil {
-		return errors.Join(err, os.RemoveAll(part), os.Remove(held.Name()))
+		return errors.Join(err, os.RemoveAll(part), os.Remove(lock))
 	}
 	return os.Rename(part, place)
 }

@@ -6,21 +6,25 @@ package bundleclient_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"k8s.io/client-go/rest"
 
 	"rukpak.io/apiserver/pkg/bundleclient"
 	"rukpak.io/apiserver/pkg/bundleclient/bundletest"
+	"rukpak.io/apiserver/pkg/flock"
 )
 
 // helperVariable makes the test program a process that opens a bundle, says that it has it, and waits until its standard
@@ -151,6 +155,44 @@ func TestManyOpenAndOneFetches(t *testing.T) {
 	}
 	if n := a.Count("content?digest="); n != 1 {
 		t.Errorf("it was fetched %d times", n)
+	}
+}
+
+// Who finds no files, and has somebody else fetch them before it can, does not wait for that one to have read them.
+func TestWhoComesSecondReadsWithWhoCameFirst(t *testing.T) {
+	a, dir, other := startAPI(t), t.TempDir(), t.TempDir()
+	digest := a.Put("team/app", files("one", 50), true)
+	name := strings.TrimPrefix(digest, "sha256:")
+	first, err := flock.Open(t.Context(), filepath.Join(dir, name+".lock"), flock.Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	asked := a.Count("bundles/app")
+	client := clientOf(t, a, bundleclient.Options{Cache: openCache(t, dir, 0)})
+	go func() {
+		got, err := client.Open(t.Context(), "team", "app", bundleclient.OpenOptions{})
+		if err == nil {
+			err = got.Close()
+		}
+		opened <- err
+	}()
+	for a.Count("bundles/app") == asked {
+		runtime.Gosched()
+	}
+	// It looks, and finds nothing, in this time. Were it slower, it would only find it easier.
+	time.Sleep(200 * time.Millisecond)
+	open(t, clientOf(t, a, bundleclient.Options{Cache: openCache(t, other, 0)}), "app")
+	if err := os.Rename(filepath.Join(other, name), filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err = <-opened:
+	case <-time.After(30 * time.Second):
+		err = errors.New("it waits for the first one to close its files")
+	}
+	if err := errors.Join(err, first.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -49,6 +49,9 @@ func (w *work) attempt(ctx context.Context, failures int32, t task) (time.Durati
 	if goOn, after, err := w.place(ctx); !goOn || err != nil {
 		return after, err
 	}
+	if w.spoilt(w.bundle.Status.Unpack) {
+		apart.Inc()
+	}
 	return w.launch(ctx, failures, t)
 }
 
@@ -135,7 +138,7 @@ func (w *work) begin(ctx context.Context, failures int32, t task) error {
 		}
 		message := running(u)
 		if last := w.bundle.Status.Unpack; failures > 0 && last != nil && last.Message != "" {
-			message += "; the one before failed: " + last.Message
+			message += "; the one before " + w.howEnded(last) + ": " + last.Message
 		}
 		conditions.SetProgress(&s.Conditions, u.Generation, metav1.ConditionUnknown, v1alpha1.ReasonUnpacking, message)
 		conditions.SetStalled(&s.Conditions, u.Generation, false, v1alpha1.ReasonProgressing, "")

@@ -63,7 +63,7 @@ func (w *work) ask(claim queue.Claim) queue.Turn {
 // kind is what the bundle has in common with those that may share its pod. One with which something is amiss has a
 // pod of its own, which tells what it is; and so has one that had content, for it may take another image than its spec names.
 func (w *work) kind(mode v1alpha1.UnpackMode) string {
-	if u := w.bundle.Status.Unpack; u != nil && u.Generation == w.bundle.Generation && u.Failures > 0 || w.retryAsked() || w.hasContent() {
+	if u := w.bundle.Status.Unpack; u != nil && u.Generation == w.bundle.Generation && (u.Failures > 0 || w.spoilt(u)) || w.retryAsked() || w.hasContent() {
 		return ""
 	}
 	return pod.ShareKind(w.class, w.bundle, mode, w.bundle.Spec.Source.Image.Reference)
@@ -86,6 +86,9 @@ func (w *work) since() time.Time {
 // every bundle that comes and goes, but seldom enough that all who wait together write little.
 func (w *work) waitTurn(ctx context.Context, turn queue.Turn) (time.Duration, error) {
 	w.waits = true
+	if open(w.bundle.Status.Unpack) {
+		return w.standBack(ctx, turn, v1alpha1.ReasonQueued, "it is to begin anew")
+	}
 	if turn.Waited < quietWait {
 		return sooner(turn.Again, quietWait-turn.Waited), nil
 	}
@@ -97,24 +100,30 @@ func (w *work) waitTurn(ctx context.Context, turn queue.Turn) (time.Duration, er
 	if position == 0 {
 		return turn.Again, nil // it goes with another one
 	}
-	message := fmt.Sprintf("waits for its turn: %d of %d in this namespace at %s", position, of, w.now.UTC().Format(time.TimeOnly))
-	if err := w.sayQueued(ctx, message); err != nil {
+	if err := w.sayQueued(ctx, w.turnOf(position, of)); err != nil {
 		return 0, err
 	}
 	w.told.set(w.name, w.now)
 	return sooner(turn.Again, every), nil
 }
 
+// turnOf says which of those that wait a bundle is.
+func (w *work) turnOf(position, of int) string {
+	return fmt.Sprintf("waits for its turn: %d of %d in this namespace at %s", position, of, w.now.UTC().Format(time.TimeOnly))
+}
+
+// saysQueued tells whether the conditions say that the bundle waits. What is said of content that is served, or of many failures,
+// stays.
+func (w *work) saysQueued(u *v1alpha1.UnpackStatus) bool {
+	return !w.unpacked() && (u == nil || u.Generation != w.bundle.Generation || u.Failures <= w.backoffLimit())
+}
+
 func (w *work) sayQueued(ctx context.Context, message string) error {
 	u := w.bundle.Status.Unpack
-	switch {
-	case open(u):
-		return w.say(ctx, v1alpha1.ReasonQueued, message)
-	case w.unpacked(), u != nil && u.Generation == w.bundle.Generation && u.Failures > w.backoffLimit():
-		return nil // what is said stays
-	case u != nil && u.Generation == w.bundle.Generation && (u.Failures > 0 || gaveWay(u)) && u.Message != "":
-		message += "; the last attempt failed: " + u.Message
+	if !w.saysQueued(u) {
+		return nil
 	}
+	message += w.lastWords(u)
 	return w.save(ctx, func(s *v1alpha1.BundleStatus) {
 		conditions.SetProgress(&s.Conditions, w.bundle.Generation, metav1.ConditionUnknown, v1alpha1.ReasonQueued, message)
 		conditions.SetStalled(&s.Conditions, w.bundle.Generation, false, v1alpha1.ReasonProgressing, "")

@@ -176,7 +176,7 @@ func (w *work) judge(ctx context.Context, p *corev1.Pod) (time.Duration, error) 
 	case o.State == pod.Waiting && o.Reason == "":
 		return w.quiet(ctx, p)
 	case o.Reason == v1alpha1.ReasonUnschedulable:
-		return w.unscheduled(ctx, o)
+		return w.unscheduled(ctx, p, o)
 	default:
 		return 0, w.say(ctx, o.Reason, o.Message)
 	}

@@ -237,14 +237,19 @@ func (w *work) lookFailed(ctx context.Context, v verdict) (time.Duration, error)
 func (w *work) refreshFailed(s *v1alpha1.BundleStatus, failures int32, v verdict, refused string, final bool) {
 	r := &v1alpha1.RefreshStatus{LastTime: &metav1.Time{Time: w.now}, Failures: failures, Refused: refused}
 	if !final {
-		wait := w.wait(failures)
-		if seconds := w.bundle.Spec.RefreshIntervalSeconds; seconds != nil {
-			wait = min(wait, time.Duration(*seconds)*time.Second)
-		}
-		r.NextTime = &metav1.Time{Time: wholeSecond(w.now.Add(wait))}
+		r.NextTime = &metav1.Time{Time: wholeSecond(w.now.Add(w.refreshWait(failures)))}
 	}
 	s.Refresh = r
 	w.sayRefreshFailed(s, v)
+}
+
+// refreshWait is how long a refresh waits after so many failures: no longer than it would have without any.
+func (w *work) refreshWait(failures int32) time.Duration {
+	wait := w.wait(failures)
+	if seconds := w.bundle.Spec.RefreshIntervalSeconds; seconds != nil {
+		wait = min(wait, time.Duration(*seconds)*time.Second)
+	}
+	return wait
 }
 
 // sayRefreshFailed uses no number and no time, so that what is said stays the same from failure to failure.

@@ -187,7 +187,7 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 	case o.Reason == v1alpha1.ReasonImagePullThrottled && w.now.Sub(u.StartTime.Time) < quietAfter:
 		return quietAfter, nil // it is over soon, and all of the pod would have to say so
 	case o.Reason == v1alpha1.ReasonUnschedulable:
-		return w.unscheduled(ctx, o)
+		return w.unscheduled(ctx, p, o)
 	default:
 		return 0, w.say(ctx, o.Reason, o.Message)
 	}
@@ -236,10 +236,12 @@ func (w *work) apart(ctx context.Context, innocent bool) (time.Duration, error) 
 		claim.Leave = claim.Kind != ""
 	}
 	turn := w.ask(claim)
-	if !turn.Come {
-		return w.waitTurn(ctx, turn)
-	}
-	if len(turn.With) > 0 {
+	switch {
+	case !turn.Come && claim.Leave:
+		return w.standBack(ctx, turn, v1alpha1.ReasonQueued, "the image of another bundle kept the pod that they shared from starting")
+	case !turn.Come:
+		return w.standBack(ctx, turn, v1alpha1.ReasonPodFailed, "the pod that it shared with others did not bring its content")
+	case len(turn.With) > 0:
 		return w.share(ctx, turn.With)
 	}
 	apart.Inc()

@@ -333,7 +333,7 @@ func TestSharedPodIsRefused(t *testing.T) {
 
 // A cluster that drops the images of a shared pod is told of by pods of one bundle, and the shared one is not left.
 func TestSharedPodWithoutImages(t *testing.T) {
-	inWorld(t, someBundles("team-a", 5), func(w *world) {
+	inWorld(t, nil, func(w *world) {
 		shared, first := 0, true
 		w.beforeCreate = func(p *corev1.Pod) {
 			if first {
@@ -347,7 +347,7 @@ func TestSharedPodWithoutImages(t *testing.T) {
 				p.Spec.Volumes[i].Image = nil
 			}
 		}
-		w.start()
+		w.startInOrder(someBundles("team-a", 5))
 		w.pass(time.Second)
 		if shared == 0 {
 			t.Error("no pod was shared")
@@ -541,6 +541,74 @@ func TestImageOfAnotherIsNotBlamedOnAll(t *testing.T) {
 			if b.Status.Unpack.PodUID == p.UID {
 				t.Errorf("bundle %s is in that pod still", b.Name)
 			}
+		}
+	})
+}
+
+// A shared pod that failed is gone when its bundles wait for places of their own.
+func TestSpoiltPodGoesWhenPlacesAreScarce(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 4}
+		w.startInOrder(someBundles("team-a", 5))
+		w.committed(w.named("team-a", "b-00"))
+		w.pass(time.Second)
+		p, single := w.shared()
+		if p == nil || single > 0 || len(p.OwnerReferences) != 4 {
+			t.Fatalf("%d pods of one bundle, and of several %v", single, p)
+		}
+		w.says(p, waiting("CreateContainerError", "failed to mount image volume"))
+		for left := 4; left > 0; left-- {
+			w.pass(3 * time.Second)
+			if there, single := w.shared(); there != nil || single != 1 {
+				t.Fatalf("%d bundles to go: %d pods of one bundle, and of several %v", left, single, there)
+			}
+			for _, b := range w.all("team-a") {
+				u := b.Status.Unpack
+				c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionUnpacked)
+				switch {
+				case b.Status.Content != nil || open(u):
+				case u.Failures != 0 || u.Reason != v1alpha1.ReasonPodFailed || c.Reason != v1alpha1.ReasonQueued || !strings.Contains(c.Message, "the last attempt made way: the pod that it shared"):
+					t.Errorf("%s", describe(b))
+				}
+			}
+			for _, b := range w.all("team-a") {
+				if open(b.Status.Unpack) {
+					w.committed(b)
+				}
+			}
+		}
+		w.pass(time.Second)
+		if w.term.places.Used() != 0 || len(w.pods()) != 0 {
+			t.Errorf("%d places are used, and there are %d pods", w.term.places.Used(), len(w.pods()))
+		}
+	})
+}
+
+// Who shares again, since the image of another was at fault, does so after a wait too.
+func TestInnocentBundlesShareAgainAfterAWait(t *testing.T) {
+	objects := someBundles("team-a", 5)
+	for i, o := range objects[1:] {
+		o.(*v1alpha1.Bundle).Spec.Source.Image.Reference = fmt.Sprintf("registry.example/app-%d@%s", i, testDigest)
+	}
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 4}
+		w.startInOrder(objects)
+		w.committed(w.named("team-a", "b-00"))
+		w.pass(time.Second)
+		p, _ := w.shared()
+		w.says(p, waiting("ErrImagePull", fmt.Sprintf("failed to pull image %q: not found", w.named("team-a", "b-01").Spec.Source.Image.Reference)))
+		w.pass(3 * time.Second)
+		if pods := len(w.pods()); pods != 1 {
+			t.Errorf("there are %d pods", pods)
+		}
+		if begun := w.begun("team-a"); !slices.Equal(begun, []string{"b-01"}) {
+			t.Fatalf("begun are %v", begun)
+		}
+		w.committed(w.named("team-a", "b-01"))
+		w.pass(time.Second)
+		again, single := w.shared()
+		if again == nil || len(again.OwnerReferences) != 3 || single != 0 {
+			t.Errorf("%d pods of one bundle, and of several %v", single, again)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
@@ -20,10 +21,9 @@ import (
 const unscheduledAfter = 30 * time.Second
 
 // unscheduled says that no node takes the pod of the running attempt, and lets others have its place.
-func (w *work) unscheduled(ctx context.Context, o pod.Outcome) (time.Duration, error) {
-	u := w.bundle.Status.Unpack
-	message := withPlatform(o, u.Platform)
-	if left := unscheduledAfter - w.now.Sub(u.StartTime.Time); left > 0 {
+func (w *work) unscheduled(ctx context.Context, p *corev1.Pod, o pod.Outcome) (time.Duration, error) {
+	message := withPlatform(o, w.bundle.Status.Unpack.Platform)
+	if left := unscheduledAfter - w.now.Sub(w.unscheduledSince(p)); left > 0 {
 		return left, w.say(ctx, o.Reason, message)
 	}
 	if w.lends = w.places.Lend(w.name, w.now); w.lends {
@@ -35,26 +35,32 @@ func (w *work) unscheduled(ctx context.Context, o pod.Outcome) (time.Duration, e
 	return unscheduledAfter, w.say(ctx, o.Reason, message)
 }
 
-// giveWay ends the running attempt, which counts as no failure, so that others have its place. The bundle asks for another one
-// after the pause that follows a first failure, and stands behind those that wait by then.
+// unscheduledSince is from when on no node takes a pod. An attempt may have begun long before, and waited for its pod. What the
+// clock of the scheduler says of the future is not believed.
+func (w *work) unscheduledSince(p *corev1.Pod) time.Time {
+	began, since := w.bundle.Status.Unpack.StartTime.Time, pod.UnscheduledSince(p)
+	if since.After(began) && !since.After(w.now.Add(clocksDiffer)) {
+		return since
+	}
+	return began
+}
+
+// giveWay ends the running attempt so that others have its place. The bundle asks for another one after the pause that follows as
+// many failures as it has had, a first one if there were none, and stands behind those that wait by then.
 func (w *work) giveWay(ctx context.Context, reason, message string) (time.Duration, error) {
 	message += "; others had its place meanwhile"
-	next := wholeSecond(w.now.Add(w.Backoff.Base))
+	failures := w.bundle.Status.Unpack.Failures
+	wait := w.wait(failures)
+	if w.bundle.Status.Unpack.Refresh {
+		wait = w.refreshWait(failures)
+	}
+	next := wholeSecond(w.now.Add(wait))
 	err := w.save(ctx, func(s *v1alpha1.BundleStatus) {
-		s.Unpack.EndTime, s.Unpack.NextAttemptTime = &metav1.Time{Time: w.now}, &metav1.Time{Time: next}
-		s.Unpack.Reason, s.Unpack.Message = reason, message
-		if s.Unpack.Refresh && s.Refresh != nil {
-			s.Refresh.NextTime = s.Unpack.NextAttemptTime
-		}
-		if w.unpacked() || s.Unpack.Failures > w.backoffLimit() {
+		w.makeWay(s, reason, message, &metav1.Time{Time: next})
+		if w.unpacked() || failures > w.backoffLimit() {
 			return
 		}
 		conditions.SetProgress(&s.Conditions, w.bundle.Generation, metav1.ConditionUnknown, reason, message)
 	})
 	return max(next.Sub(w.now), time.Millisecond), err
-}
-
-// gaveWay tells whether an attempt has ended so that others have its place.
-func gaveWay(u *v1alpha1.UnpackStatus) bool {
-	return u != nil && u.EndTime != nil && u.Reason == v1alpha1.ReasonUnschedulable && u.NextAttemptTime != nil
 }

@@ -80,12 +80,33 @@ func compared(name, unit string, ours []float64, than string, theirs []float64, 
 	return figure{Name: name, Unit: unit, Ours: over(ours), Than: than, Theirs: &b, Ratio: &ratio, Goal: goal}
 }
 
-// late makes a figure of the 95th percentiles of two sides.
+// lateRounds is how many rounds it takes until the 95th percentile is not simply the largest value.
+const lateRounds = 20
+
+// late makes a figure of the 95th percentiles of two sides, which calls the largest values by their name when there are too few.
 func late(name, unit string, ours []float64, than string, theirs []float64) figure {
+	if len(ours) < lateRounds || len(theirs) < lateRounds {
+		name += ", max"
+	} else {
+		name += ", p95"
+	}
 	at := func(v float64, count int) spread { return spread{Median: v, Min: v, Max: v, Count: count} }
 	a, b := percentile(ours, 95), percentile(theirs, 95)
 	theirs95, ratio := at(b, len(theirs)), at(a/b, len(ours))
 	return figure{Name: name, Unit: unit, Ours: at(a, len(ours)), Than: than, Theirs: &theirs95, Ratio: &ratio}
+}
+
+func TestLateNamesWhatItIs(t *testing.T) {
+	for count, want := range map[int]string{1: "x, max", 5: "x, max", 19: "x, max", 20: "x, p95", 40: "x, p95"} {
+		values := make([]float64, count)
+		for i := range values {
+			values[i] = float64(i + 1)
+		}
+		f := late("x", "s", values, "y", values)
+		if largest := f.Ours.Median == float64(count); f.Name != want || largest != (want == "x, max") {
+			t.Errorf("of %d values it is %q: %v", count, f.Name, f.Ours)
+		}
+	}
 }
 
 // report collects the figures of a run.

@@ -110,7 +110,7 @@ func (s *scope) sizeFigure(size size, image string, present bool) []figure {
 	name := fmt.Sprintf("Bundle of %s, image %s", size.name, state)
 	figures := []figure{
 		compared(name+", to Ready, p50", "s", ours.seconds, than, bare.seconds, goal),
-		late(name+", to Ready, p95", "s", ours.seconds, than, bare.seconds),
+		late(name+", to Ready", "s", ours.seconds, than, bare.seconds),
 		{Name: name + ", CPU of the server", Unit: "s", Ours: over(ours.server)},
 	}
 	if least(ours.pod) > 0 && least(bare.pod) > 0 {

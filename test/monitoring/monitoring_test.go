@@ -4,7 +4,6 @@
 package monitoring
 
 import (
-	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -168,8 +167,8 @@ var (
 	duration    = regexp.MustCompile(`^[0-9]+[smhd]$`)
 )
 
-func TestAlerts(t *testing.T) {
-	documented := table(t)
+func readRules(t *testing.T) rules {
+	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, "artifacts/monitoring/rules.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -178,6 +177,12 @@ func TestAlerts(t *testing.T) {
 	if err := yaml.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+func TestAlerts(t *testing.T) {
+	documented := table(t)
+	file := readRules(t)
 	runbook, err := os.ReadFile(filepath.Join(root, "docs/alerts.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -219,23 +224,8 @@ func TestAlerts(t *testing.T) {
 
 func TestDashboard(t *testing.T) {
 	documented := table(t)
-	data, err := os.ReadFile(filepath.Join(root, "artifacts/monitoring/dashboard.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var dashboard struct {
-		Panels []struct {
-			ID      int
-			Type    string
-			Title   string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(data, &dashboard); err != nil {
-		t.Fatal(err)
-	}
 	ids := map[int]bool{}
-	for _, p := range dashboard.Panels {
+	for _, p := range dashboard(t) {
 		if ids[p.ID] {
 			t.Errorf("two panels have the number %d", p.ID)
 		}

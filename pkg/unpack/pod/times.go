@@ -15,6 +15,16 @@ type Times struct {
 	Created, Scheduled, Started, Finished time.Time
 }
 
+// UnscheduledSince is since when the scheduler has found no node for a pod, by its own clock; zero if it has not said so.
+func UnscheduledSince(pod *corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
 // TimesOf reads a pod. The program has started when the first of the containers has that reads files, and has finished
 // with the last of them.
 func TimesOf(pod *corev1.Pod) Times {

@@ -110,7 +110,7 @@ func New(limits Limits, call func(cache.ObjectName)) *Queue {
 }
 
 // Ask claims a place for a new attempt. Who has one already keeps it, unless others have it too, or it is lent, or the claim
-// gives it up.
+// gives it up. Who does not keep it and does not come has to end what it was for: others have the place then.
 func (q *Queue) Ask(name cache.ObjectName, claim Claim, now time.Time) Turn {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -95,6 +95,9 @@ func measureTransfers(t *testing.T) {
 			}
 		}
 	}
+	if len(table) == 0 {
+		t.Errorf("nothing was measured: no transfer has -store %q, -size %q, -way %q and -clients %d (1 GiB takes -full)", *onlyStore, *onlyLoad, *onlyWay, *onlyClients)
+	}
 }
 
 // wanted reports whether a part of the transfers is to be measured.

@@ -54,6 +54,7 @@ func TestAPIService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t, 2)
+	w.upload(t)
 	t.Run("claims", w.claims)
 	t.Run("brought along", w.broughtAlong)
 	t.Run("uninstall", w.uninstall)
