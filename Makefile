@@ -93,7 +93,7 @@ chart: kube-binaries ## Write the templates of the Helm chart from the kustomiza
 # What keeps content is tested once, with the points at which its tests kill it.
 .PHONY: unit
 unit: s3 ## Run the tests that need nothing but Go
-	$(call gotestsum,unit,,$$(go list ./pkg/... ./cmd/... ./test/monitoring ./test/readme | grep -v /pkg/content))
+	$(call gotestsum,unit,,$$(go list ./pkg/... ./cmd/... ./hack/demo ./test/monitoring ./test/readme | grep -v /pkg/content))
 	$(call gotestsum,failpoints,-tags failpoints,./pkg/content/... ./pkg/failpoint/...)
 
 # Its packages wait more than they work, so one more than there may be processors runs at a time.
@@ -107,7 +107,7 @@ e2e: cluster ## Run the tests on a real cluster (root; brings it up)
 	$(call gotestsum,e2e,-count=1 -p 1 -timeout=60m,./test/e2e/...)
 
 .PHONY: e2e-chart
-e2e-chart: export KUBECONFIG = $(CLUSTER)/kubeconfig
+e2e-chart: export RUKPAK_CHART_KUBECONFIG = $(CLUSTER)/kubeconfig
 e2e-chart: cluster $(BIN)/helm ## Install, upgrade and uninstall the Helm chart on the real cluster, in place of what is there
 	hack/cluster/undeploy.sh
 	go test -count=1 -v -timeout=30m $(TESTFLAGS) ./test/chart
@@ -177,7 +177,7 @@ image: build $(BIN)/sbom ## Build the container image, without Docker, into _out
 
 .PHONY: image-check
 image-check: image ## Check the image's SBOM against what is in it, and that the image is the same built elsewhere
-	cd hack/sbom && RUKPAK_IMAGE_LAYOUT=$(IMAGE) go test -count=1 ./...
+	cd hack/sbom && RUKPAK_IMAGE_LAYOUT=$(abspath $(IMAGE)) go test -count=1 ./...
 	hack/image/check.sh $(IMAGE) $(VERSION) $(PLATFORMS)
 
 $(BIN)/sbom: $(wildcard hack/sbom/*)

@@ -2,7 +2,8 @@
 # Copyright The rukpak-apiserver Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Builds the archives of the kubectl plugin and its krew manifest into a folder. The same sources give the same bytes.
+# Builds the archives of the kubectl plugin and its krew manifest into a folder. The same sources, and the same versions of Go and gzip, give
+# the same bytes.
 # usage: hack/krew.sh FOLDER VERSION URL, where URL is that of the folder that the archives will be in.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

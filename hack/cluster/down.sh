@@ -34,7 +34,7 @@ remove_pods() {
 kill_shims() {
   local process
   for process in /proc/[0-9]*; do
-    tr '\0' ' ' <"$process/cmdline" 2>/dev/null | grep -q "^$BIN/containerd-shim-runc-v2 .*$CONTAINERD_ADDRESS" && kill -9 "${process#/proc/}"
+    tr '\0' ' ' 2>/dev/null <"$process/cmdline" | grep -q "^$BIN/containerd-shim-runc-v2 .*$CONTAINERD_ADDRESS" && kill -9 "${process#/proc/}"
   done
 }
 

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -43,6 +44,22 @@ func newSession(o options) (*session, error) {
 	}
 	env := append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+path+string(os.PathListSeparator)+os.Getenv("PATH"))
 	return &session{dataDir: o.dataDir, kubeconfig: kubeconfig, bin: bin, port: o.port, env: env}, nil
+}
+
+// exports is the command by which a shell finds the server and the programs. $PATH is quoted for the shells that split it at spaces.
+func (s *session) exports() string {
+	return "export KUBECONFIG=" + quote(s.kubeconfig) + " PATH=" + quote(s.bin) + `:"$PATH"`
+}
+
+// plain is what a shell takes as it is; a tilde at the beginning it would not.
+var plain = regexp.MustCompile(`^[\w./:@,+-]+$`)
+
+// quote writes a word for a shell (POSIX.1-2017, XCU 2.2.2), with quotes only where it needs them.
+func quote(word string) string {
+	if plain.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // say prints a remark.
@@ -106,7 +123,7 @@ func (s *session) tryNext(registry string) {
 	fmt.Printf(`
 The server is running; its log is %[2]s/server.log. In another terminal, try:
 
-  export KUBECONFIG=%[1]s PATH=%[7]s:$PATH
+  %[1]s
   kubectl get --raw %[3]s | tar xzO manifests/service.yaml
   kubectl get bundle hello -o yaml
   kubectl explain bundle.spec.source
@@ -116,7 +133,7 @@ The server is running; its log is %[2]s/server.log. In another terminal, try:
 Content of your own, without an image:
 
   kubectl apply -f artifacts/examples/bundle-upload.yaml
-  kubectl replace --raw %[4]s -f %[2]s/hello.tar.gz > /dev/null
+  kubectl replace --raw %[4]s -f %[7]s > /dev/null
 
 Nobody reads it without a credential:
 
@@ -124,5 +141,5 @@ Nobody reads it without a credential:
 
 The registry at %[6]s takes images of yours as long as this runs.
 Ctrl-C stops everything; %[2]s stays, and the next run goes on with it.
-`, s.kubeconfig, s.dataDir, contentPath, strings.Replace(contentPath, "/hello/", "/uploaded/", 1), s.port, registry, s.bin)
+`, s.exports(), s.dataDir, contentPath, strings.Replace(contentPath, "/hello/", "/uploaded/", 1), s.port, registry, quote(filepath.Join(s.dataDir, "hello.tar.gz")))
 }

@@ -3,10 +3,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Builds a container image out of static programs, with neither Docker nor a
-# registry. The same programs give the same bytes and so the same digest,
-# wherever and whenever this runs. The result is an OCI image layout (OCI image
-# spec v1.1), which `crane push` takes, and as LAYOUT.tar `kind load image-archive`,
-# `ctr images import` and, with the image store of containerd, `docker load`.
+# registry. The same programs and the same version of gzip give the same bytes
+# and so the same digest: folder, time, user and umask do not matter. The result
+# is an OCI image layout (OCI image spec v1.1), which `crane push` takes, and as
+# LAYOUT.tar `kind load image-archive`, `ctr images import` and, with the image
+# store of containerd, `docker load`.
 #
 #   build.sh LAYOUT NAME ENTRYPOINT PLATFORM PROGRAM... [PLATFORM PROGRAM...]
 #

@@ -15,8 +15,10 @@ shift 2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tar -c --exclude=./_output --exclude=./.git . | (umask 077 && tar -C "$work" --no-same-permissions --touch -x)
-(umask 077 && make -C "$work" --no-print-directory image VERSION="$version" PLATFORMS="$*" >"$work/log") || { cat "$work/log" >&2; exit 1; }
-again=$work/_output/image/$(basename "$layout")
+again=$work/_output/image/again
+# make hands on what it was told itself, as IMAGE=/tmp/image, which here has to be another place.
+(umask 077 && make -C "$work" --no-print-directory image VERSION="$version" PLATFORMS="$*" IMAGE="$again" BIN="$work/_output/bin" >"$work/log") ||
+  { cat "$work/log" >&2; exit 1; }
 if ! cmp "$layout.tar" "$again.tar"; then
   diff -rq "$layout" "$again" >&2 || true
   echo "the image is another one when it is built in another folder" >&2

@@ -5,11 +5,9 @@ package chart
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -18,14 +16,16 @@ import (
 	"rukpak.io/apiserver/pkg/pki"
 )
 
-const validity = 24 * time.Hour
+const (
+	validity = 24 * time.Hour
+)
 
 var errWrong = errors.New("wrong bytes")
 
 // reader reads a bundle again and again.
 type reader struct {
 	read, failed int
-	away         time.Duration // from the first read that failed to the first after the last one
+	away         time.Duration // from each first read that failed to the next that did not, or to the end
 	err          error         // the last
 	wrong        error
 }
@@ -34,11 +34,12 @@ type reader struct {
 func during(t *testing.T, b bundle, work func()) reader {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan reader)
+	done := make(chan reader, 1)
 	go func() {
 		var r reader
 		var since time.Time
 		for ctx.Err() == nil {
+			begin := time.Now()
 			err := b.read(ctx)
 			switch {
 			case ctx.Err() != nil:
@@ -53,9 +54,12 @@ func during(t *testing.T, b bundle, work func()) reader {
 					r.wrong = err
 				}
 				if since.IsZero() {
-					since = time.Now()
+					since = begin
 				}
 			}
+		}
+		if !since.IsZero() {
+			r.away += time.Since(since)
 		}
 		done <- r
 	}()
@@ -81,7 +85,11 @@ func TestSingle(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	during(t, b, func() { install(t, namespace, "--set=memory.limit=640Mi,extraArgs[0]=--v=2") })
+	r := during(t, b, func() { install(t, namespace, "--set=memory.limit=640Mi,extraArgs[0]=--v=2") })
+	t.Logf("%d of %d reads failed while the one replica was replaced, which was away for %s", r.failed, r.read+r.failed, r.away)
+	if r.read == 0 {
+		t.Errorf("no read succeeded: %v", r.err)
+	}
 	pod := kubectl(t, "get", "pod", "rukpak-apiserver-0", "-n", namespace, "-o", "jsonpath={.spec.containers[0].resources.limits.memory} {.spec.containers[0].args}")
 	if !strings.HasPrefix(pod, "640Mi ") || !strings.Contains(pod, `"--v=2"`) {
 		t.Errorf("after the upgrade the pod has %s", pod)
@@ -90,7 +98,10 @@ func TestSingle(t *testing.T) {
 		t.Errorf("after the upgrade: %v", err)
 	}
 
-	install(t, namespace, ownCertificate(t, namespace)...)
+	values, ca := ownCertificate(t, namespace)
+	install(t, namespace, values...)
+	until(t, func() error { return trusts(t, ca) })
+	// kube-apiserver takes nothing but a certificate of that authority from now on.
 	until(t, func() error { return b.read(t.Context()) })
 
 	// The deletion of a namespace asks every API of the cluster.
@@ -120,8 +131,8 @@ func TestSingle(t *testing.T) {
 	uninstall(t, namespace)
 }
 
-// ownCertificate returns the values by which the server has one that the user brings.
-func ownCertificate(t *testing.T, namespace string) []string {
+// ownCertificate returns the values by which the server has one that the user brings, and its authority, PEM.
+func ownCertificate(t *testing.T, namespace string) (values []string, ca []byte) {
 	t.Helper()
 	authority, err := pki.NewAuthority("chart", validity)
 	if err != nil {
@@ -135,18 +146,20 @@ func ownCertificate(t *testing.T, namespace string) []string {
 	return []string{
 		"--set=extraVolumes[0].name=own,extraVolumes[0].secret.secretName=own-certificate,extraVolumeMounts[0].name=own,extraVolumeMounts[0].mountPath=/etc/own",
 		"--set=extraArgs[0]=--tls-cert-file=/etc/own/tls.crt,extraArgs[1]=--tls-private-key-file=/etc/own/tls.key,extraArgs[2]=--tls-ca-file=/etc/own/ca.crt",
-	}
+	}, authority.CertPEM
 }
 
-func newSecret(t *testing.T, namespace, name string, files map[string][]byte) {
+// trusts says whether kube-apiserver trusts this authority, and no other, to tell who the server is.
+func trusts(t *testing.T, ca []byte) error {
 	t.Helper()
-	dir := t.TempDir()
-	for file, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, file), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	got, err := base64.StdEncoding.DecodeString(kubectl(t, "get", "apiservice", "v1alpha1.rukpak.io", "-o", "jsonpath={.spec.caBundle}"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	kubectl(t, "create", "secret", "generic", name, "-n", namespace, "--from-file="+dir)
+	if string(got) != string(ca) {
+		return fmt.Errorf("the caBundle is %s, not %s", got, ca)
+	}
+	return nil
 }
 
 // TestReplicas has two replicas, an etcd that the chart does not bring, and an upgrade that no reader notices.
@@ -169,48 +182,4 @@ func TestReplicas(t *testing.T) {
 	}
 	kubectl(t, "delete", "bundle", b.name, "-n", "default")
 	uninstall(t, namespace)
-}
-
-// startEtcd runs an etcd beside the cluster, on an address of the node that pods reach, and makes the Secret for the server.
-func startEtcd(t *testing.T, namespace string) string {
-	t.Helper()
-	node := net.ParseIP(strings.TrimSpace(kubectl(t, "get", "nodes", "-o", `jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}`)))
-	authority, err := pki.NewAuthority("etcd", validity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key, err := authority.Peer(nil, []net.IP{node}, validity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clientCert, clientKey, err := authority.Client("rukpak-apiserver", nil, validity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for name, text := range map[string][]byte{"ca.crt": authority.CertPEM, "tls.crt": cert, "tls.key": key} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(node.String(), "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := "https://" + listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	etcd := exec.Command("etcd", "--data-dir="+filepath.Join(dir, "data"), "--listen-client-urls="+url, "--advertise-client-urls="+url,
-		"--listen-peer-urls=http://127.0.0.1:0", "--log-level=error", "--client-cert-auth",
-		"--trusted-ca-file="+filepath.Join(dir, "ca.crt"), "--cert-file="+filepath.Join(dir, "tls.crt"), "--key-file="+filepath.Join(dir, "tls.key"))
-	if err := etcd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = etcd.Process.Kill()
-		_ = etcd.Wait() // it was killed
-	})
-	newSecret(t, namespace, "rukpak-etcd-client", map[string][]byte{"ca.crt": authority.CertPEM, "tls.crt": clientCert, "tls.key": clientKey})
-	return url
 }

@@ -35,9 +35,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// clusterVariable names the kubeconfig of the cluster that is tested. It is not KUBECONFIG: these tests take over the whole cluster, and
+// folders of the machine, so it has to be one that was made for them.
+const clusterVariable = "RUKPAK_CHART_KUBECONFIG"
+
+// prepare makes sure that there is a cluster to test, and that its programs are found.
 func prepare() error {
-	if os.Getenv("KUBECONFIG") == "" {
-		return fmt.Errorf("KUBECONFIG is not set: `make e2e-chart` brings up a cluster and runs these tests on it")
+	kubeconfig := os.Getenv(clusterVariable)
+	if kubeconfig == "" {
+		return fmt.Errorf("%s is not set: `make e2e-chart` brings up a cluster and runs these tests on it", clusterVariable)
+	}
+	if err := os.Setenv("KUBECONFIG", kubeconfig); err != nil {
+		return err
 	}
 	bin, err := filepath.Abs("../../_output/bin")
 	if err != nil {
@@ -120,11 +129,17 @@ func uninstall(t *testing.T, namespace string) {
 	kubectl(t, "wait", "--for=delete", "--timeout="+patience.String(), "pod", "-n", namespace, "--selector=app.kubernetes.io/name=rukpak-apiserver")
 }
 
-// newNamespace is one for a release, as artifacts/deploy/README.md says. It goes with the test.
+// newNamespace is one for a release, as artifacts/deploy/README.md says. It goes with the test, and before it the release, if that is still
+// there: no namespace ends while the API points at a server that is gone.
 func newNamespace(t *testing.T, name string) {
 	t.Helper()
 	kubectl(t, "create", "namespace", name)
-	t.Cleanup(func() { remove(t, "namespace", name) })
+	t.Cleanup(func() {
+		if _, err := try(context.Background(), "", "helm", "uninstall", release, "--namespace="+name, "--ignore-not-found", "--wait", "--timeout="+patience.String()); err != nil {
+			t.Error(err)
+		}
+		remove(t, "namespace", name)
+	})
 	kubectl(t, "label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
 }
 

@@ -105,7 +105,7 @@ func TestValues(t *testing.T) {
 			"spec.template.spec.containers.0.env.0.value": "https://a:2379,https://b:2379",
 		}},
 		{"namespace", "", "APIService//v1alpha1.rukpak.io", map[string]any{"spec.service.namespace": "elsewhere"}},
-		{"bucket", "topology=ha,ha.contentStore=s3://content?region=eu-west-1", "Deployment/elsewhere/rukpak-apiserver", map[string]any{
+		{"bucket", "topology=ha," + bucket, "Deployment/elsewhere/rukpak-apiserver", map[string]any{
 			"spec.template.spec.containers.0.env.1.value": "s3://content?region=eu-west-1",
 		}},
 	} {
@@ -159,6 +159,34 @@ func ownImages(t *testing.T, policy *unstructured.Unstructured) string {
 	}
 	return expression
 }
+
+// TestNotes has the notes of an installation say what outlives it.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		"topology=single":       "the volume",
+		"topology=ha":           "the volumes of etcd",
+		"topology=ha," + bucket: "the volumes of etcd and the bucket",
+		"topology=ha,ha.etcd.servers={https://a:2379}":               "your etcd",
+		"topology=ha,ha.etcd.servers={https://a:2379}," + bucket:     "your etcd and the bucket",
+		"topology=single,ha.etcd.servers={https://a:2379}," + bucket: "the volume",
+	} {
+		t.Run(values, func(t *testing.T) {
+			t.Parallel()
+			notes := string(run(t, "helm", "install", "rukpak", chart, "--dry-run=client", "--namespace=elsewhere", "--set="+values))
+			if line := "helm uninstall rukpak -n elsewhere does not touch " + want + ": "; !strings.Contains(notes, line) {
+				_, after, _ := strings.Cut(notes, "NOTES:")
+				t.Errorf("the notes do not say %q:%s", line, after)
+			}
+			minute := strings.Contains(notes, "etcd and its certificates take a minute at first.")
+			if own := strings.HasPrefix(want, "the volumes of etcd"); minute != own {
+				t.Errorf("the notes speak of the chart's own etcd: %t", minute)
+			}
+		})
+	}
+}
+
+const bucket = "ha.contentStore=s3://content?region=eu-west-1"
 
 func TestLint(t *testing.T) {
 	t.Parallel()
