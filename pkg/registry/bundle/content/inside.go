@@ -56,8 +56,7 @@ func asksInside(o *rukpak.BundleContentOptions) bool {
 func refuseInside(w http.ResponseWriter, req *http.Request, responder rest.Responder) {
 	w.Header().Set("Allow", http.MethodGet+", "+http.MethodHead)
 	err := apierrors.NewMethodNotSupported(rukpak.Resource("bundles/content"), "update of a part")
-	Drain(w, req, err)
-	responder.Error(err)
+	Refuse(w, req, responder, false, err)
 }
 
 // inside answers GET and HEAD of one file, of a list of files, or of the tar.
