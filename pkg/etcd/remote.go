@@ -5,6 +5,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -37,6 +38,9 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	}
 }
 
+// ErrNotAsked means that it is not known yet whether an etcd answers.
+var ErrNotAsked = errors.New("it has not been asked yet")
+
 // Monitor knows whether an etcd answers.
 type Monitor struct {
 	client *clientv3.Client
@@ -59,11 +63,18 @@ func (m *Monitor) Err() error {
 	return m.err
 }
 
-// Reached reports whether the etcd has ever answered Look or Run. One that has not may have another address, or take other credentials.
-func (m *Monitor) Reached() bool {
+// Unreached is nil once the etcd has answered Look or Run, else what the latest question ended with, ErrNotAsked before the first. One
+// that has never answered may have another address, or take other credentials.
+func (m *Monitor) Unreached() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.reached
+	switch {
+	case m.reached:
+		return nil
+	case m.err == nil:
+		return ErrNotAsked
+	}
+	return m.err
 }
 
 // Broken is closed when the etcd stops to answer, or closed already while it does not.

@@ -35,8 +35,8 @@ func TestReachedOnceIsReached(t *testing.T) {
 		if step.ctx != nil {
 			_ = m.Look(step.ctx) // Err has it
 		}
-		if m.Reached() != step.reached || m.Err() == nil != step.answers {
-			t.Errorf("%s: reached %t, %v", step.name, m.Reached(), m.Err())
+		if err := m.Unreached(); err == nil != step.reached || m.Err() == nil != step.answers {
+			t.Errorf("%s: unreached %v, %v", step.name, err, m.Err())
 		}
 	}
 	if size, err := Size(t.Context(), client); size == 0 || err != nil {

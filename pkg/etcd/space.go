@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -34,7 +35,8 @@ type Space struct {
 	Size, InUse, Quota int64
 }
 
-// ReadSpace asks all members.
+// ReadSpace asks all members at the same time. Those that do not answer before ctx ends are left out; the error is that none does, or that
+// nobody tells of alarms.
 func ReadSpace(ctx context.Context, client *clientv3.Client) (Space, error) {
 	var s Space
 	alarms, err := noSpaceAlarms(ctx, client)
@@ -50,7 +52,7 @@ func ReadSpace(ctx context.Context, client *clientv3.Client) (Space, error) {
 	return s, nil
 }
 
-// Size is that of the largest member's database, in bytes.
+// Size is that of the largest member's database, in bytes, of those that answer before ctx ends.
 func Size(ctx context.Context, client *clientv3.Client) (int64, error) {
 	largest, err := largestMember(ctx, client)
 	if err != nil {
@@ -59,21 +61,27 @@ func Size(ctx context.Context, client *clientv3.Client) (int64, error) {
 	return largest.DbSize, nil
 }
 
-// largestMember is what the member with the largest database says.
+// largestMember is what the member with the largest database says, of those that answer. A client of etcd connects to each endpoint
+// anew to ask it; to one that is away it tries so until ctx ends.
 func largestMember(ctx context.Context, client *clientv3.Client) (*clientv3.StatusResponse, error) {
 	endpoints := client.Endpoints()
 	if len(endpoints) == 0 {
 		endpoints = []string{""} // a client without a connection has one member and asks for no endpoint
 	}
+	answers, errs := make([]*clientv3.StatusResponse, len(endpoints)), make([]error, len(endpoints))
+	var asking sync.WaitGroup
+	for i, endpoint := range endpoints {
+		asking.Go(func() { answers[i], errs[i] = client.Status(ctx, endpoint) })
+	}
+	asking.Wait()
 	var largest *clientv3.StatusResponse
-	for _, endpoint := range endpoints {
-		status, err := client.Status(ctx, endpoint)
-		if err != nil {
-			return nil, fmt.Errorf("ask etcd for its size: %w", err)
-		}
-		if largest == nil || status.DbSize >= largest.DbSize {
+	for i, status := range answers {
+		if errs[i] == nil && (largest == nil || status.DbSize > largest.DbSize) {
 			largest = status
 		}
+	}
+	if largest == nil {
+		return nil, fmt.Errorf("ask etcd for its size: %w", errors.Join(errs...))
 	}
 	return largest, nil
 }

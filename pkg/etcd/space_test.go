@@ -4,10 +4,13 @@
 package etcd
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -25,9 +28,9 @@ func fill(t *testing.T, client *clientv3.Client, size int, key func(i int) strin
 	return nil
 }
 
-func connect(t *testing.T, endpoint string) *clientv3.Client {
+func connect(t *testing.T, endpoints ...string) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +104,45 @@ func TestRecover(t *testing.T) {
 	expectNoSpace(true)
 	if NoSpace(nil) || NoSpace(errors.New("other")) {
 		t.Error("other errors look like it")
+	}
+}
+
+// A member that is away, whether it refuses connections or says nothing, hides nothing of the others. It stands first, and the etcd that
+// answers counts as a member more.
+func TestSpaceWithoutSomeMembers(t *testing.T) {
+	e := start(t, t.TempDir())
+	defer e.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	away := []string{"http://" + closed.Addr().String(), "http://" + silent.Addr().String()}
+	ask := func(endpoints ...string) (Space, int64, error) {
+		client := connect(t, endpoints...)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		size, err := Size(ctx, client)
+		if err != nil {
+			return Space{}, 0, err
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		space, err := ReadSpace(ctx, client)
+		return space, size, err
+	}
+	if space, size, err := ask(append(away, e.Endpoint())...); err != nil || size <= 0 || space.Size <= 0 || space.Quota <= 0 {
+		t.Errorf("the size is %d, the space %+v, %v", size, space, err)
+	}
+	if _, size, err := ask(away...); err == nil {
+		t.Errorf("nobody answers, and the size is %d", size)
 	}
 }
 

@@ -21,7 +21,6 @@ import (
 	"rukpak.io/apiserver/pkg/source/image"
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/unpack/contract"
-	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
 // puller is a registry of one image.
@@ -44,7 +43,7 @@ func (p *puller) Resolve(_ context.Context, reference string) (string, error) {
 	if p.panics {
 		panic("over " + reference)
 	}
-	if pod.Digested(reference) {
+	if v1alpha1.Digested(reference) {
 		return reference, p.resolve
 	}
 	return cmp.Or(p.resolved, testImage), p.resolve

@@ -39,7 +39,7 @@ func (w *work) settle(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	case h != nil:
 		return 0, w.rest(ctx, *h)
-	case pod.Digested(w.bundle.Spec.Source.Image.Reference):
+	case v1alpha1.Digested(w.bundle.Spec.Source.Image.Reference):
 		return 0, w.save(ctx, w.handleRefresh) // it names the same for ever
 	}
 	return w.look(ctx)
@@ -76,7 +76,7 @@ func (w *work) untilLook() (wait time.Duration, wanted bool) {
 		return 0, true
 	}
 	image := w.bundle.Spec.Source.Image
-	if image == nil || pod.Digested(image.Reference) || w.bundle.Spec.Suspend {
+	if image == nil || v1alpha1.Digested(image.Reference) || w.bundle.Spec.Suspend {
 		return 0, false
 	}
 	r := w.bundle.Status.Refresh

@@ -12,7 +12,6 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
 // task is what an attempt is to take.
@@ -72,7 +71,7 @@ func (w *work) unrestored(s *v1alpha1.BundleStatus, v verdict) verdict {
 		fmt.Sprintf("the stored bytes of %s are gone, and have not come back: %s", s.Content.Digest, v.message))
 	if from := s.Unpack.ResolvedReference; from != "" && !s.Unpack.Refresh {
 		v.message += "; what was lost comes back from " + from + " alone"
-		if !pod.Digested(w.bundle.Spec.Source.Image.Reference) {
+		if !v1alpha1.Digested(w.bundle.Spec.Source.Image.Reference) {
 			v.message += ", the annotation " + v1alpha1.AnnotationRefresh + " takes what the reference names now"
 		}
 	}

@@ -295,3 +295,30 @@ func TestRefusedBodiesAreHeard(t *testing.T) {
 		}
 	}
 }
+
+// curl asks for leave to send what is large. kube-apiserver takes the interim answer that gives it for the final one, 200; a refusal comes
+// without one.
+func TestRefusalsOfBodiesThatWaitForLeave(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	u := uploader(t, namespace)
+	create(t, namespace, uploadBundle("app", "raw"))
+	body := canonical(t, noise("a", 1, 4<<20))
+	for _, w := range bothWays(t) {
+		transport := w.client.Transport.(*http.Transport).Clone()
+		transport.ExpectContinueTimeout = requestTimeout
+		w.client = &http.Client{Timeout: requestTimeout, Transport: transport}
+		send := func(method, path string, headers ...string) reply {
+			t.Helper()
+			return w.do(t, method, path, u.token, bytes.NewReader(body), append(headers, "Expect", "100-continue")...)
+		}
+		path := w.do(t, http.MethodPost, uploadsPath(namespace, "app"), u.token, nil, "Upload-Complete", "?0").
+			expect(t, http.StatusCreated).location(t, uploadsPath(namespace, "app"))
+		for range 2 {
+			send(http.MethodPut, contentPath(namespace, "app"), "If-Match", `"sha256:0"`).expect(t, http.StatusPreconditionFailed, "not there")
+			send(http.MethodPut, contentPath(namespace, "app")+"/a").expect(t, http.StatusMethodNotAllowed, "update of a part")
+			send(http.MethodPut, contentPath(namespace, "other")).expect(t, http.StatusNotFound, "other")
+			send(http.MethodPatch, path, part(7, "?0")...).expect(t, http.StatusConflict, "MismatchingUploadOffset")
+		}
+	}
+}

@@ -5,7 +5,6 @@ package integration
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,7 +57,7 @@ func TestPluginPull(t *testing.T) {
 				t.Errorf("beside the folder there is something left: %v", left)
 			}
 			p.pipe(t, "", "verify", "app", "new/folder").expect(t, 0)
-			p.mounted(t)
+			t.Run("mounted", p.mounted)
 			p.pipe(t, "", "pull", "app@"+digestOf(archive)[7:15], "some.tar.gz", "--quiet").expect(t, 0)
 			p.pipe(t, "", "pull", "app@-1").expect(t, 4, "has only 1 content", "kubectl bundle history app")
 			p.pipe(t, "", "pull", "app@x").expect(t, 2, "no revision")
@@ -238,35 +237,47 @@ func TestPluginFailures(t *testing.T) {
 // mounted pulls to where something is mounted, beside which nothing can be written.
 func (p *plugin) mounted(t *testing.T) {
 	t.Helper()
-	pull := strings.Join(p.command(t.Context(), "pull", "app", "ro/mount").Args, " ")
-	cmd := exec.CommandContext(t.Context(), "unshare", "-rm", "sh", "-ec", "mkdir ro; mount -t tmpfs tmpfs ro; mkdir ro/mount; mount -t tmpfs tmpfs ro/mount; mount -o remount,ro ro; "+
-		pull+"; touch ro/mount/extra; "+pull+" --replace; find ro/mount | sort")
-	cmd.Dir, cmd.Env = p.dir, p.command(t.Context(), "list").Env
+	mayMount(t)
+	cmd := inNamespace(t, p.command(t.Context(), "pull", "app", "ro/mount"), `mkdir ro; mount -t tmpfs tmpfs ro; mkdir ro/mount; mount -t tmpfs tmpfs ro/mount; mount -o remount,ro ro
+"$@"; touch ro/mount/extra; "$@" --replace; find ro/mount | sort`)
 	stdout, stderr, err := output(cmd, "")
-	if strings.Contains(stderr, "unshare") || strings.Contains(stderr, "mount:") {
-		t.Logf("this machine gives no user namespace: %s", stderr)
-		return
-	}
 	o := outcome{stdout, stderr, exitCode(t, err)}.expect(t, 0, "3 files")
 	if want := "ro/mount\nro/mount/bin\nro/mount/bin/run\nro/mount/current\nro/mount/manifests\nro/mount/manifests/a.yaml\n"; o.stdout != want {
 		t.Errorf("there is\n%s, not\n%s", o.stdout, want)
 	}
 }
 
+// mayMount skips a test where nobody may mount.
+func mayMount(t *testing.T) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "unshare", "-rm", "sh", "-c", "mount -t tmpfs tmpfs /tmp").CombinedOutput(); err != nil {
+		t.Skipf("this machine gives no user namespace: %v: %s", err, out)
+	}
+}
+
+// inShell is a command in a script, whose arguments it is.
+func inShell(t *testing.T, cmd *exec.Cmd, script string) *exec.Cmd {
+	return wrapped(t, cmd, "sh", "-ec", script, "sh")
+}
+
+// inNamespace is the same where the script may mount.
+func inNamespace(t *testing.T, cmd *exec.Cmd, script string) *exec.Cmd {
+	return wrapped(t, cmd, "unshare", "-rm", "sh", "-ec", script, "sh")
+}
+
+func wrapped(t *testing.T, cmd *exec.Cmd, by ...string) *exec.Cmd {
+	outer := exec.CommandContext(t.Context(), by[0], append(by[1:], cmd.Args...)...)
+	outer.Dir, outer.Env = cmd.Dir, cmd.Env
+	return outer
+}
+
 // fullDisk pulls to a disk on which there is no room.
 func (p *plugin) fullDisk(t *testing.T) {
-	pull := p.command(t.Context(), "pull", "app", "disk/app.tar.gz")
-	script := "mount -t tmpfs -o size=1m tmpfs disk && " + strings.Join(pull.Args, " ")
-	cmd := exec.CommandContext(t.Context(), "unshare", "-rm", "sh", "-c", "mkdir -p disk && "+script)
-	cmd.Dir, cmd.Env = pull.Dir, pull.Env
+	mayMount(t)
+	cmd := inNamespace(t, p.command(t.Context(), "pull", "app", "disk/app.tar.gz"), `mkdir -p disk; mount -t tmpfs -o size=1m tmpfs disk; "$@"`)
 	stdout, stderr, err := output(cmd, "")
-	o := outcome{stdout, stderr, exitCode(t, err)}
-	if strings.Contains(stderr, "unshare") || strings.Contains(stderr, "mount:") {
-		t.Skipf("this machine gives no user namespace: %s", stderr)
-	}
-	o.expect(t, 9, "no space left on device", "make room and run the same command again", "bytes that are kept")
-	full := exec.CommandContext(t.Context(), "sh", "-c", strings.Join(p.command(context.Background(), "pull", "app", "-").Args, " ")+" >/dev/full")
-	full.Dir, full.Env = pull.Dir, pull.Env
+	outcome{stdout, stderr, exitCode(t, err)}.expect(t, 9, "no space left on device", "make room and run the same command again", "bytes that are kept")
+	full := inShell(t, p.command(t.Context(), "pull", "app", "-"), `"$@" >/dev/full`)
 	stdout, stderr, err = output(full, "")
 	outcome{stdout, stderr, exitCode(t, err)}.expect(t, 9, "no space left on device")
 }

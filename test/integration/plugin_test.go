@@ -98,9 +98,9 @@ func TestPluginReadsAndWrites(t *testing.T) {
 func TestPluginIsHarmless(t *testing.T) {
 	t.Parallel()
 	p := alone(t).plugin(t)
-	const name = "run\u202egpj.sh"
+	const name = "run\u202egpj.sh\nforged\tline"
 	p.put(t, "app", canonical(t, entry{name: name, body: "echo \u202e\n"}))
-	const seen = "run\ufffdgpj.sh"
+	const seen = "run\ufffdgpj.sh forged line"
 	other := t.TempDir()
 	for _, args := range [][]string{{"ls", "app"}, {"ls", "app", "-l"}, {"tree", "app"}, {"diff", "app", other, "--names"}, {"diff", "app", other}} {
 		if got := p.terminal(t, args...).expect(t, whatever, seen).stdout; strings.Contains(got, "\u202e") {
@@ -108,9 +108,9 @@ func TestPluginIsHarmless(t *testing.T) {
 		}
 	}
 	p.pipe(t, "", "ls", "app").expect(t, 0, name)
-	p.pipe(t, "", "ls", "app", "-o", "json").expect(t, 0, name)
+	p.pipe(t, "", "ls", "app", "-o", "json").expect(t, 0, strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(name))
 	p.pipe(t, "", "diff", "app", other, "--names").expect(t, 1, name)
-	p.terminal(t, "ls", "app", "-o", "json").expect(t, 0, `"run\u202egpj.sh"`)
+	p.terminal(t, "ls", "app", "-o", "json").expect(t, 0, `"run\u202egpj.sh\nforged\tline"`)
 }
 
 // The session of the plugin's page is what happens.

@@ -29,7 +29,9 @@ type request struct {
 	busy func(*v1alpha1.Bundle) bool
 	// failed, if set, reports whether it has ended in vain, though content may be served.
 	failed func(*v1alpha1.Bundle) bool
-	wait   bool
+	// vain, if set, reports whether it will not be acted upon.
+	vain func(*v1alpha1.Bundle) bool
+	wait bool
 	waiting
 }
 
@@ -111,12 +113,16 @@ func (s *session) idle(ctx context.Context, bundles typed.BundleInterface, name 
 
 // waitHandled waits until a request was acted upon, and then as wait does.
 func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface, name string, r *request, value string) error {
+	handled := func(b *v1alpha1.Bundle) bool { return r.handled(b) == value }
+	inVain := func(b *v1alpha1.Bundle) bool { return !handled(b) && r.vain != nil && r.vain(b) }
 	w := r.waiting
-	w.begun = func(b *v1alpha1.Bundle) bool { return r.handled(b) == value }
+	w.begun = func(b *v1alpha1.Bundle) bool { return handled(b) || inVain(b) }
 	ready := w.ready()
 	return s.waitUntil(ctx, bundles, name, w, func(b *v1alpha1.Bundle) (bool, error) {
 		switch {
-		case !w.begun(b), r.busy != nil && r.busy(b):
+		case inVain(b):
+			return false, &vain{stateOf(b).next()}
+		case !handled(b), r.busy != nil && r.busy(b):
 			return false, nil
 		case r.failed != nil && r.failed(b):
 			return false, &vain{stateOf(b).next()}

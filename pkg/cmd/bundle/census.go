@@ -44,7 +44,7 @@ func (c *census) add(b *v1alpha1.Bundle) {
 		c.failing = append(c.failing, fmt.Sprintf("%s (%s, %s failed so far)", name, cmp.Or(st.Status.Unpack.Reason, st.ready.Reason), plural(int64(st.failed()), "attempt")))
 	default:
 		// The first attempt waits for what does not come.
-		if reason, _ := st.cause(); reason != "" && !slices.Contains(held, reason) {
+		if reason := st.cause(); reason != "" && !slices.Contains(held, reason) {
 			c.failing = append(c.failing, name+" ("+reason+")")
 		}
 	}

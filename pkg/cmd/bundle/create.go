@@ -7,7 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -141,16 +142,8 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 
 // readable looks at what is to be uploaded.
 func (o *createOptions) readable() error {
-	info, err := os.Stat(o.from)
-	if err != nil || !info.Mode().IsRegular() {
-		return err
-	}
-	file, err := os.Open(o.from)
-	if err != nil {
-		return err
-	}
-	source, err := checked(&source{file: file, size: info.Size()}, nil)
-	if err != nil {
+	source, err := openArchive(o.from)
+	if err != nil || source == nil {
 		return err
 	}
 	return source.close()
@@ -160,8 +153,8 @@ func (o *createOptions) readable() error {
 func (o *createOptions) halfMade(ctx context.Context, name string, err error) error {
 	p := o.explain(ctx, err)
 	err = errors.New("the bundle was made, but its content was not written: " + p.Error())
-	from := o.from
-	if from == "-" {
+	from := quoted(o.from)
+	if o.from == "-" {
 		from = "FOLDER"
 	}
 	hint := fmt.Sprintf("%s push %s %s%s tries that again", program, name, from, o.nameFlag())
@@ -172,6 +165,17 @@ func (o *createOptions) halfMade(ctx context.Context, name string, err error) er
 	}
 	return fail(p.code, err, "%s", hint)
 }
+
+// quoted is a word of a shell's.
+func quoted(word string) string {
+	if plain.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// plain are words that mean to a shell what they are, and that are no flags.
+var plain = regexp.MustCompile(`^[\w./:@%+=,][\w./:@%+=,-]*$`)
 
 // count counts what is true.
 func count(all ...bool) (n int) {

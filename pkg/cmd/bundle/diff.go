@@ -33,7 +33,7 @@ func (s *session) diff() *cobra.Command {
 told by a slash in it (./folder) or by its ending (.tar, .tar.gz, .tgz).
 
 Files are compared by their digests, and only those that differ are fetched. Of files of more than 1 MiB, of such that are no text, and
-of such with more than some thousand lines that differ it says no more than that they differ. Exit code 0 means that they are the same, 1 that they differ.`,
+of such with more than 3,000 lines that differ it says no more than that they differ. Exit code 0 means that they are the same, 1 that they differ.`,
 		Example: `  # What has the last update changed?
   kubectl bundle diff app@-1 app
 
@@ -99,7 +99,7 @@ func same(x, y listing.Entry) bool {
 
 func (c *comparison) show(ctx context.Context, letter, path string, x, y listing.Entry) error {
 	if c.names {
-		return c.print("%s %s", letter, path)
+		return c.print("%s %s", letter, c.line(path))
 	}
 	for _, line := range notes(letter, path, x, y) {
 		if err := c.print("%s", line); err != nil {

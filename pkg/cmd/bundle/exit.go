@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 
@@ -18,7 +19,9 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/cmd/bundle/download"
+	"rukpak.io/apiserver/pkg/cmd/bundle/place"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/tarball"
 )
@@ -49,9 +52,6 @@ const (
 	ExitInterrupted = 130
 )
 
-// causeFileNotFound is the cause that the server gives where the content has no such file or directory.
-const causeFileNotFound metav1.CauseType = "FileNotFound"
-
 // problem is an error with what to do about it.
 type problem struct {
 	code int
@@ -76,7 +76,8 @@ func usage(format string, args ...any) error {
 
 // explain decides on the exit code of an error and on what to say about it.
 func (s *session) explain(ctx context.Context, err error) *problem {
-	if ctx.Err() != nil {
+	// Where the user's files are is said in any case.
+	if _, kept := errors.AsType[*place.KeptError](err); ctx.Err() != nil && !kept {
 		p, ok := errors.AsType[*problem](err)
 		if !ok || p.code != ExitInterrupted {
 			p = &problem{code: ExitInterrupted, err: errors.New("interrupted")}
@@ -107,7 +108,7 @@ func (s *session) explainStatus(err error) *problem {
 		p.code, p.hint = ExitNotAllowed, "ask an administrator for that verb: docs/kubectl-bundle.md lists what each command needs, and \"kubectl bundle doctor"+n+"\" what you may do"
 	case code == http.StatusNotFound && isUnknownResource(err):
 		p.code, p.hint = ExitUnavailable, "this cluster serves no bundles: install rukpak-apiserver, or see what is wrong with \"kubectl bundle doctor\""
-	case apierrors.HasStatusCause(err, causeFileNotFound) && s.inside != "":
+	case apierrors.HasStatusCause(err, v1alpha1.CauseFileNotFound) && s.inside != "":
 		p.code, p.hint = ExitNotFound, fmt.Sprintf("\"%s tree %s%s\" shows the files that there are", program, s.inside, n)
 	case code == http.StatusNotFound:
 		p.code, p.hint = ExitNotFound, "\"kubectl bundle list"+n+"\" shows what there is; -n chooses another namespace"
@@ -165,7 +166,8 @@ func isUnknownResource(err error) bool {
 func (s *session) explainLocal(err error) *problem {
 	p := &problem{code: ExitFailed, err: err}
 	write, writing := errors.AsType[*download.WriteError](err)
-	path, isPath := errors.AsType[*fs.PathError](err)
+	_, isPath := errors.AsType[*fs.PathError](err)
+	_, isLink := errors.AsType[*os.LinkError](err)
 	entry, isEntry := errors.AsType[*tarball.EntryError](err)
 	limit, isLimit := errors.AsType[*tarball.LimitError](err)
 	switch {
@@ -188,7 +190,9 @@ func (s *session) explainLocal(err error) *problem {
 		p.code, p.err = ExitWrongContent, fmt.Errorf("%w", entry)
 	case isLimit:
 		p.code, p.err = ExitWrongContent, limit
-	case writing, isPath && path != nil:
+	case errors.Is(err, syscall.EXDEV), errors.Is(err, syscall.EBUSY):
+		p.code, p.hint = ExitLocal, "it is in use, or on another file system than what is beside it, and cannot be renamed: name another destination"
+	case writing, isPath, isLink:
 		p.code = ExitLocal
 	case clientcmd.IsEmptyConfig(err):
 		p.hint = "name a cluster with --kubeconfig, --context or KUBECONFIG"

@@ -40,6 +40,15 @@ func (s *session) output(format string) io.Writer {
 	return &harmless{out: s.Out, json: format == "json"}
 }
 
+// line is a name that has a line of its own: to a program as it is, and to a terminal without what ends the line, which would let a name
+// look like several.
+func (s *session) line(name string) string {
+	if isTerminal(s.Out) {
+		return clean(name)
+	}
+	return name
+}
+
 // harmless passes text on, with other characters in place of those that do something to a terminal, but for the ends of lines and
 // tabs.
 type harmless struct {

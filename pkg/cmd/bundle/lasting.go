@@ -14,7 +14,7 @@ const (
 	// settled is how long the same cause has to stand where nothing is tried, or the same attempt waits. The server may learn of a
 	// class, a secret or an image a moment after whoever has made it.
 	settled = 10 * time.Second
-	// certain is how many attempts have to fail for the same cause.
+	// certain is how many attempts have to fail for the same cause, one after the other.
 	certain = 2
 )
 
@@ -30,34 +30,56 @@ var hopeless = []string{
 	v1alpha1.ReasonPodSecurityViolated, v1alpha1.ReasonContentUnreadable, v1alpha1.ReasonInvalidConfiguration,
 }
 
-// cause is why there is no content, if that does not go away by itself, and whether enough attempts have said so.
-func (s state) cause() (reason string, sure bool) {
+// cause is why there is no content, if that does not go away by itself.
+func (s state) cause() string {
 	if !s.current() {
-		return "", false
+		return ""
 	}
 	if slices.Contains(held, s.ready.Reason) {
-		return s.ready.Reason, false
+		return s.ready.Reason
 	}
 	u := s.Status.Unpack
 	if u == nil || u.Generation != s.Generation || !slices.Contains(hopeless, u.Reason) {
-		return "", false
+		return ""
 	}
-	return u.Reason, u.Failures >= certain
+	return u.Reason
 }
 
-// lasting remembers since when a cause stands.
+// lasting remembers since when a cause stands, and for what attempts have failed. The bundle counts its failures whatever they were
+// of, so those that were not seen do not count.
 type lasting struct {
 	reason string
 	since  time.Time
+	// failed is what the last attempts have failed for that have ended, times how many they are, and attempt the last of them.
+	failed     string
+	times      int
+	generation int64
+	attempt    int32
 }
 
 // see is told of a bundle, and reports whether it is no use to wait any longer.
 func (l *lasting) see(s state, now time.Time) bool {
-	reason, sure := s.cause()
+	reason := s.cause()
 	if reason != l.reason {
-		*l = lasting{reason, now}
+		l.reason, l.since = reason, now
 	}
-	return reason != "" && (sure || !s.between() && now.Sub(l.since) >= settled)
+	l.count(s.Status.Unpack)
+	if reason == "" {
+		return false
+	}
+	return l.times >= certain && l.failed == reason || !s.between() && now.Sub(l.since) >= settled
+}
+
+// count is told of an attempt.
+func (l *lasting) count(u *v1alpha1.UnpackStatus) {
+	if u == nil || u.EndTime == nil || u.Generation == l.generation && u.Attempt == l.attempt {
+		return
+	}
+	if u.Reason != l.failed || u.Generation != l.generation {
+		l.failed, l.times = u.Reason, 0
+	}
+	l.times++
+	l.generation, l.attempt = u.Generation, u.Attempt
 }
 
 // between reports whether the last attempt has ended and another will begin by itself: how that ends is waited for.
@@ -68,7 +90,7 @@ func (s state) between() bool {
 
 // mend says what to do about such a cause.
 func (s state) mend() []string {
-	reason, _ := s.cause()
+	reason := s.cause()
 	lines := remedy(reason)
 	switch {
 	case reason == v1alpha1.ReasonSuspended:

@@ -38,7 +38,7 @@ func TestLasting(t *testing.T) {
 		first, later bool
 	}{
 		{"one failure", failed(v1alpha1.ReasonImageNotFound, 1), false, false},
-		{"two failures", failed(v1alpha1.ReasonImageNotFound, 2), true, true},
+		{"two failures, of which one was seen", failed(v1alpha1.ReasonImageNotFound, 2), false, false},
 		{"two failures that may go away", failed(v1alpha1.ReasonRegistryUnreachable, 2), false, false},
 		{"a pod waits for an image that is not there", runs(v1alpha1.ReasonImageNotFound), false, true},
 		{"a pod waits for a node", runs(v1alpha1.ReasonUnschedulable), false, false},
@@ -60,6 +60,33 @@ func TestLasting(t *testing.T) {
 			}
 		})
 	}
+	t.Run("attempts", func(t *testing.T) {
+		second := waited(v1alpha1.ReasonUnpacking, &v1alpha1.UnpackStatus{Attempt: 2, Failures: 1})
+		begun := waited(v1alpha1.ReasonUnpacking, &v1alpha1.UnpackStatus{Attempt: 3, Failures: 2, Reason: v1alpha1.ReasonImageNotFound})
+		other := failed(v1alpha1.ReasonImageNotFound, 2)
+		other.Status.Unpack.Generation, other.Generation = 1, 1
+		other.ready.ObservedGeneration = 1
+		for _, test := range []struct {
+			name string
+			seen []state
+			want bool
+		}{
+			{"two fail for the same", []state{failed(v1alpha1.ReasonImageNotFound, 1), second, failed(v1alpha1.ReasonImageNotFound, 2)}, true},
+			{"one fails, and is seen twice", []state{failed(v1alpha1.ReasonImageNotFound, 1), failed(v1alpha1.ReasonImageNotFound, 1)}, false},
+			{"the first failed for something else", []state{failed(v1alpha1.ReasonRegistryUnreachable, 1), second, failed(v1alpha1.ReasonImageNotFound, 2)}, false},
+			{"something else between", []state{failed(v1alpha1.ReasonImageNotFound, 1), failed(v1alpha1.ReasonRegistryUnreachable, 2), failed(v1alpha1.ReasonImageNotFound, 3)}, false},
+			{"two failures are counted, and one has not ended", []state{begun}, false},
+			{"of another spec", []state{failed(v1alpha1.ReasonImageNotFound, 1), other}, false},
+		} {
+			l, now, got := &lasting{}, time.Now(), false
+			for _, s := range test.seen {
+				got = l.see(s, now)
+			}
+			if got != test.want {
+				t.Errorf("%s: it says %v", test.name, got)
+			}
+		}
+	})
 	t.Run("it was another cause", func(t *testing.T) {
 		l, now := &lasting{}, time.Now()
 		l.see(waited(v1alpha1.ReasonClassMissing, nil), now)
@@ -72,13 +99,14 @@ func TestLasting(t *testing.T) {
 
 // Waiting shows why there is no content, says how long it goes on, and ends where that is no use.
 func TestWaitForWhatDoesNotCome(t *testing.T) {
-	st := waited(v1alpha1.ReasonImageNotFound, &v1alpha1.UnpackStatus{Attempt: 2, Failures: 2, Reason: v1alpha1.ReasonImageNotFound, EndTime: &metav1.Time{Time: time.Now()}})
+	st := waited(v1alpha1.ReasonImageNotFound, &v1alpha1.UnpackStatus{Attempt: 1, Failures: 1, Reason: v1alpha1.ReasonImageNotFound, EndTime: &metav1.Time{Time: time.Now()}})
 	st.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Bundle"}
 	url := serveBundle(t, st.Bundle, func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("watch") == "" {
 			return false
 		}
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "look again")
+		st.Status.Unpack.Attempt, st.Status.Unpack.Failures = 2, 2
 		return true
 	})
 	_, stderr, code := run(t, "wait", "app", "-s", url, "-n", "team")

@@ -53,7 +53,7 @@ func (s *session) ls() *cobra.Command {
 			case output == "wide" || output == "" && long:
 				print = &longPrinter{tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)}
 			case output == "name" || output == "":
-				print = &namePrinter{out}
+				print = &namePrinter{out, s.line}
 			default:
 				return usage("-o is json, name or wide, not %q", output)
 			}
@@ -97,15 +97,18 @@ type printer interface {
 	end() error
 }
 
-// namePrinter prints a name on each line, as it is.
-type namePrinter struct{ out io.Writer }
+// namePrinter prints a name on each line.
+type namePrinter struct {
+	out  io.Writer
+	line func(string) string
+}
 
 func (p *namePrinter) add(e listing.Entry) error {
 	name := e.Path()
 	if e.Type == listing.Directory {
 		name += "/"
 	}
-	_, err := fmt.Fprintln(p.out, name)
+	_, err := fmt.Fprintln(p.out, p.line(name))
 	return err
 }
 

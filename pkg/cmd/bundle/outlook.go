@@ -83,21 +83,34 @@ func refreshOutlook(s state) outlook {
 	if o, ok := s.resting(); ok {
 		return o
 	}
-	c := s.Status.Content
-	had := s.isReady() || c != nil && c.Generation == s.Generation
 	switch {
-	case had && !s.digested():
+	case s.had() && !s.digested():
 		return asks("its image will be looked up anew")
-	case s.isReady():
+	case s.attempting() && !s.digested():
+		// It may have looked before the tag was moved.
+		return asks("an attempt is under way, and when there is content its image will be looked up anew")
+	case s.isReady() || s.attempting():
 		return outlook{says: "its image is named by digest, which names the same for ever: there is nothing to look up"}
-	case s.failing() || had:
+	case s.failing() || s.had():
 		return outlook{says: "it is not unpacked, and the next attempt takes what its image names then", hint: program + " retry " + s.at() + " makes one at once"}
 	}
-	return outlook{says: "it is being unpacked, from what its image names now"}
+	return outlook{says: "its next attempt takes what its image names then"}
 }
 
 // digested reports whether the image is named by digest.
 func (s state) digested() bool {
 	image := s.Spec.Source.Image
-	return image != nil && strings.Contains(image.Reference, "@sha256:")
+	return image != nil && v1alpha1.Digested(image.Reference)
+}
+
+// had reports whether the spec as it is has had content, which may be lost.
+func (s state) had() bool {
+	c := s.Status.Content
+	return s.isReady() || c != nil && c.Generation == s.Generation
+}
+
+// attempting reports whether an attempt for the spec as it is has begun and not ended.
+func (s state) attempting() bool {
+	u := s.Status.Unpack
+	return u != nil && u.Generation == s.Generation && u.EndTime == nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,6 +32,10 @@ func TestAskingForWhatHappens(t *testing.T) {
 	digested := func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Reference = "registry.example/app@" + digestOf(nil) }
 	suspended := func(b *v1alpha1.Bundle) { b.Spec.Suspend = true }
 	upload := func(b *v1alpha1.Bundle) { b.Spec.Source = v1alpha1.BundleSource{Type: v1alpha1.SourceTypeUpload} }
+	unpacking := func(b *v1alpha1.Bundle) {
+		unready(b, v1alpha1.ReasonUnpacking)
+		b.Status.Content, b.Status.Unpack = nil, &v1alpha1.UnpackStatus{Generation: b.Generation, Attempt: 1}
+	}
 	foreign := func(b *v1alpha1.Bundle) { b.Status.Provisioner = "example.com/theirs" }
 	for _, test := range []struct {
 		name    string
@@ -52,7 +57,10 @@ func TestAskingForWhatHappens(t *testing.T) {
 		{"somebody else's", "retry", change(foreign), true, ExitOK, "example.com/theirs, which is another controller's"},
 		{"no class", "retry", change(func(b *v1alpha1.Bundle) { unready(b, v1alpha1.ReasonClassMissing) }), false, ExitNoContent, "nothing is done for it: words"},
 		{"it fails", "retry", change(func(b *v1alpha1.Bundle) { unready(b, v1alpha1.ReasonImageNotFound) }), true, ExitOK, "a new attempt was asked for"},
-		{"it is being unpacked", "refresh", change(func(b *v1alpha1.Bundle) { unready(b, v1alpha1.ReasonUnpacking) }), false, ExitOK, "it is being unpacked"},
+		{"no attempt has begun", "refresh", change(func(b *v1alpha1.Bundle) { unready(b, v1alpha1.ReasonQueued) }), false, ExitOK, "its next attempt takes what its image names then"},
+		{"it is being unpacked", "refresh", change(unpacking), true, ExitOK, "an attempt is under way"},
+		{"it is being unpacked, by digest", "refresh", change(func(b *v1alpha1.Bundle) { unpacking(b); digested(b) }), false, ExitOK, "named by digest"},
+		{"an attempt has failed", "refresh", change(func(b *v1alpha1.Bundle) { unpacking(b); b.Status.Unpack.EndTime = &metav1.Time{Time: time.Now()} }), false, ExitOK, "names then"},
 		{"the store is full", "retry", change(func(b *v1alpha1.Bundle) {
 			unready(b, v1alpha1.ReasonStorageFull)
 			b.Status.Conditions = append(b.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionStorageFull, Status: metav1.ConditionTrue})
@@ -69,6 +77,35 @@ func TestAskingForWhatHappens(t *testing.T) {
 				t.Errorf("asked is %v, and it ends with %d: %s%s", asked, code, stdout, stderr)
 			}
 		})
+	}
+}
+
+// What was asked for while an attempt ran is waited for no longer than something can come of it.
+func TestRefreshOfWhatFails(t *testing.T) {
+	b := served()
+	b.Status.Provisioner, b.Status.Content = v1alpha1.ProvisionerRaw, nil
+	ready := func(status metav1.ConditionStatus) {
+		b.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: status, Reason: v1alpha1.ReasonImageNotFound}}
+	}
+	ready(metav1.ConditionUnknown)
+	b.Status.Unpack = &v1alpha1.UnpackStatus{Generation: b.Generation, Attempt: 7}
+	url := serveBundle(t, b, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPatch {
+			defer func() {
+				ready(metav1.ConditionFalse)
+				b.Status.Unpack.EndTime = &metav1.Time{Time: time.Now()}
+			}()
+			w.Header().Set("Content-Type", "application/json")
+			if err := json.NewEncoder(w).Encode(b); err != nil {
+				t.Error(err)
+			}
+			return true
+		}
+		return false
+	})
+	stdout, stderr, code := run(t, "refresh", "app", "--wait", "--timeout", "20s", "-s", url, "-n", "team")
+	if code != ExitNo || !strings.Contains(stderr, "retry app -n team") {
+		t.Errorf("it ends with %d: %s%s", code, stdout, stderr)
 	}
 }
 

@@ -33,8 +33,9 @@ is kept beside the destination in a file that ends with .part. Nothing is at the
 come and has its digest.
 
 A folder that is there and empty is filled, and stays the folder that it is, a mount point as well. One that is not there appears in one
-step, and --replace puts a new one in the place of what is there in one step. Where something is mounted, that takes a step for each
-name in it. A symbolic link to a folder stays, and what it leads to is filled or replaced.`,
+step. What is there is moved or deleted only with --replace, and then only when the new files are in its place: that is one step where the
+system can exchange folders (Linux, on most file systems), two elsewhere, and where something is mounted one for each name in it. What
+a crash leaves in between the next pull puts right, or names. A symbolic link to a folder stays, and what it leads to is filled or replaced.`,
 		Example: `  # Into app.tar.gz
   kubectl bundle pull app
 
@@ -72,7 +73,7 @@ name in it. A symbolic link to a folder stays, and what it leads to is filled or
 			return p.file(cmd.Context(), to)
 		},
 	}
-	cmd.Flags().BoolVar(&replace, "replace", false, "Replace what is in the folder, at once and only when all has come.")
+	cmd.Flags().BoolVar(&replace, "replace", false, "Replace what is in the folder, only when all has come.")
 	return cmd
 }
 

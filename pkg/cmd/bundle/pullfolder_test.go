@@ -129,12 +129,12 @@ func TestPullUnpacksWhatIsThere(t *testing.T) {
 		return false
 	})
 	dir := t.TempDir()
-	to := &place{path: filepath.Join(dir, "app"), beside: dir, prefix: ".app."}
-	part := filepath.Join(dir, ".app."+strings.Replace(digestOf(archive), ":", "-", 1)+".part")
-	if err := os.WriteFile(part, archive, 0o600); err != nil {
+	work := filepath.Join(dir, ".app.kubectl-bundle-pull")
+	part := filepath.Join(work, "archive."+strings.Replace(digestOf(archive), ":", "-", 1)+".part")
+	if err := errors.Join(os.Mkdir(work, 0o700), os.WriteFile(part, archive, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	_, stderr, code := run(t, "pull", "app", to.path+"/", "-s", url, "-n", "default")
+	_, stderr, code := run(t, "pull", "app", filepath.Join(dir, "app")+"/", "-s", url, "-n", "default")
 	if code != ExitOK || sent != 0 {
 		t.Errorf("it ends with %d, and %d whole archives were sent: %s", code, sent, stderr)
 	}
@@ -148,47 +148,41 @@ func TestPullUnpacksWhatIsThere(t *testing.T) {
 	}
 }
 
-// What something is mounted at is filled in place, and what fails is undone.
-func TestFill(t *testing.T) {
-	setup := func(t *testing.T) (*place, string) {
-		t.Helper()
-		dir := t.TempDir()
-		to := &place{path: dir, fill: true, beside: dir, prefix: ours}
-		holder := filepath.Join(dir, ours+"1.new")
-		for _, folder := range []string{holder, filepath.Join(dir, ours+"left.new"), filepath.Join(holder, "new"), filepath.Join(holder, "new", "d"), filepath.Join(dir, "lost+found")} {
-			if err := os.Mkdir(folder, 0o700); err != nil {
-				t.Fatal(err)
+// What comes to be in the folder while the content comes stays, and the archive is kept.
+func TestPullKeepsWhatArrives(t *testing.T) {
+	archive := packed(t, "a")
+	for _, test := range []struct {
+		name  string
+		empty bool // the folder is there at first
+	}{{"into an empty folder", true}, {"to where nothing was", false}} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "app")
+			if test.empty {
+				if err := os.Mkdir(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		for _, file := range []string{"old", "same", ours + "1.new/new/same", ours + "1.new/new/d/b"} {
-			if err := os.WriteFile(filepath.Join(dir, file), []byte(filepath.Dir(file)), 0o600); err != nil {
-				t.Fatal(err)
+			notes := filepath.Join(dir, "notes.txt")
+			url := serve(t, archive, digestOf(archive), func(http.ResponseWriter, *http.Request) bool {
+				if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(notes, []byte("mine"), 0o600)); err != nil {
+					t.Error(err)
+				}
+				return false
+			})
+			_, stderr, code := run(t, "pull", "app", dir+"/", "-s", url, "-n", "default")
+			if code != ExitLocal || !strings.Contains(stderr, "has come to be there meanwhile") || !strings.Contains(stderr, "the archive is kept in") {
+				t.Errorf("it ends with %d: %s", code, stderr)
 			}
-		}
-		return to, holder
+			if text, err := os.ReadFile(notes); string(text) != "mine" {
+				t.Errorf("what arrived is %q, %v", text, err)
+			}
+		})
 	}
-	t.Run("it is replaced", func(t *testing.T) {
-		to, holder := setup(t)
-		if err := errors.Join(to.put(holder), os.RemoveAll(holder)); err != nil {
-			t.Fatal(err)
-		}
-		if got := all(t, to.path); !slices.Equal(got, []string{"d", "d/b", "lost+found", "same"}) {
-			t.Errorf("there is %q", got)
-		}
-	})
-	t.Run("it fails", func(t *testing.T) {
-		to, holder := setup(t)
-		if err := os.WriteFile(filepath.Join(holder, "new", "lost+found"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := to.put(holder); !errors.Is(err, os.ErrExist) {
-			t.Errorf("it says %v", err)
-		}
-		if got, err := os.ReadFile(filepath.Join(to.path, "same")); string(got) != "." {
-			t.Errorf("what was there is %q, %v", got, err)
-		}
-		if _, err := os.Stat(filepath.Join(to.path, "d")); !os.IsNotExist(err) {
-			t.Error("a part of what is new is there")
-		}
-	})
+}
+
+func TestPullToTheRoot(t *testing.T) {
+	_, stderr, code := run(t, "pull", "app", "/", "--replace", "-s", serve(t, nil, digestOf(nil), nil), "-n", "default")
+	if code != ExitUsage || !strings.Contains(stderr, "/ is the root of the file system") {
+		t.Errorf("it ends with %d: %s", code, stderr)
+	}
 }

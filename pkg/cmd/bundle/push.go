@@ -124,8 +124,11 @@ func (s *session) has(ctx context.Context, bundles typed.BundleInterface, name s
 		}
 		return nil, err
 	}
-	if err := s.fromImage(b); err != nil {
-		return nil, err
+	// Of a new bundle it may not be known yet whose it is: then the server decides.
+	if builtIn(b.Status.Provisioner) {
+		if err := s.fromImage(b); err != nil {
+			return nil, err
+		}
 	}
 	c := b.Status.Content
 	if c == nil || c.UncompressedDigest != source.uncompressed || c.Generation != b.Generation {
@@ -168,15 +171,21 @@ func (s *session) openSource(ctx context.Context, from string) (*source, error) 
 			return "", err
 		}))
 	}
-	info, err := os.Stat(from)
-	if err != nil {
-		return nil, err
+	archive, err := openArchive(from)
+	if err != nil || archive != nil {
+		return archive, err
 	}
-	if info.IsDir() {
-		return spool(func(w io.Writer) (string, error) {
-			summary, err := tarball.Pack(ctx, w, from, "", tarball.Limits{})
-			return summary.UncompressedDigest, err
-		})
+	return spool(func(w io.Writer) (string, error) {
+		summary, err := tarball.Pack(ctx, w, from, "", tarball.Limits{})
+		return summary.UncompressedDigest, err
+	})
+}
+
+// openArchive opens what is to be sent as it is. It returns nil for a folder, and refuses what is neither a folder nor an archive.
+func openArchive(from string) (*source, error) {
+	info, err := os.Stat(from)
+	if err != nil || info.IsDir() {
+		return nil, err
 	}
 	if !info.Mode().IsRegular() {
 		return nil, usage("%s is neither a folder nor a file", from)

@@ -81,6 +81,11 @@ func TestPushToWhatTakesNothing(t *testing.T) {
 	}
 	upload := served()
 	upload.Spec.Source = v1alpha1.BundleSource{Type: v1alpha1.SourceTypeUpload}
+	known := func(provisioner string) *v1alpha1.Bundle {
+		b := served()
+		b.Status.Provisioner = provisioner
+		return b
+	}
 	archive := filepath.Join(t.TempDir(), "app.tar.gz")
 	if err := os.WriteFile(archive, packed(t, "file"), 0o600); err != nil {
 		t.Fatal(err)
@@ -92,7 +97,8 @@ func TestPushToWhatTakesNothing(t *testing.T) {
 		code   int
 		says   string
 	}{
-		{"a folder to an image's", served(), dir, ExitNoContent, "create NAME --upload -n team"},
+		{"a folder to an image's", known(v1alpha1.ProvisionerRaw), dir, ExitNoContent, "create NAME --upload -n team"},
+		{"a folder to an image's that nobody has looked at", known(""), dir, ExitNoContent, "create NAME --upload -n team"},
 		{"an archive to an image's", served(), archive, ExitNoContent, "create NAME --upload -n team"},
 		{"an archive to an upload", upload, archive, ExitNotAllowed, "ask an administrator"},
 	} {
@@ -112,6 +118,29 @@ func TestPushToWhatTakesNothing(t *testing.T) {
 	}
 }
 
+// The server is asked where it is not known whose a bundle is that has an image: of another controller's it takes content.
+func TestPushAsksTheServer(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for provisioner, asked := range map[string]bool{"": true, "example.com/theirs": true, v1alpha1.ProvisionerPlain: false} {
+		b, sent := served(), false
+		b.Status.Provisioner = provisioner
+		url := serveBundle(t, b, func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/bundles/app") {
+				return false
+			}
+			sent = true
+			refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no")
+			return true
+		})
+		if _, stderr, code := run(t, "push", "app", dir, "-s", url, "-n", "team"); sent != asked || code == ExitOK {
+			t.Errorf("of %q asked is %v, and it ends with %d: %s", provisioner, sent, code, stderr)
+		}
+	}
+}
+
 // What is no tar is named, and nothing of it is sent, nor a bundle made for it.
 func TestPushOfOtherFormats(t *testing.T) {
 	sent := false
@@ -128,6 +157,27 @@ func TestPushOfOtherFormats(t *testing.T) {
 		_, stderr, code := run(t, append(args, "-s", server.URL, "-n", "team")...)
 		if code != ExitWrongContent || sent || !strings.Contains(stderr, "compressed with xz, and only tar and tar.gz are read") || !strings.Contains(stderr, "hint: unpack it") {
 			t.Errorf("%s ends with %d, sent is %v: %s", args[0], code, sent, stderr)
+		}
+	}
+}
+
+// No bundle is made for what is neither a folder nor a file.
+func TestCreateFromADevice(t *testing.T) {
+	made := false
+	url := serveBundle(t, served(), func(_ http.ResponseWriter, r *http.Request) bool {
+		made = made || r.Method != http.MethodGet
+		return false
+	})
+	_, stderr, code := run(t, "create", "app", "--from", os.DevNull, "-s", url, "-n", "team")
+	if code != ExitUsage || made || !strings.Contains(stderr, "is neither a folder nor a file") {
+		t.Errorf("it ends with %d, made is %v: %s", code, made, stderr)
+	}
+}
+
+func TestQuoted(t *testing.T) {
+	for word, want := range map[string]string{"./app": "./app", "a b": "'a b'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "-x": "'-x'", "": "''"} {
+		if got := quoted(word); got != want {
+			t.Errorf("%q is %s, not %s", word, got, want)
 		}
 	}
 }
@@ -155,7 +205,7 @@ func TestCreateOfRefusedContent(t *testing.T) {
 
 func TestCatOfNoSuchFile(t *testing.T) {
 	url := serveBundle(t, served(), func(w http.ResponseWriter, _ *http.Request) bool {
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, `content has no "none"`, metav1.StatusCause{Type: causeFileNotFound})
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, `content has no "none"`, metav1.StatusCause{Type: v1alpha1.CauseFileNotFound})
 		return true
 	})
 	for _, command := range []string{"cat", "ls"} {
@@ -182,9 +232,9 @@ func TestContentThatTheClassDoesNotTake(t *testing.T) {
 		exit   int
 		says   string
 	}{
-		{"no manifests", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, metav1.StatusCause{Type: causeContentRefused, Field: fieldClass}, ExitWrongContent,
+		{"no manifests", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, metav1.StatusCause{Type: v1alpha1.ReasonContentRefused, Field: fieldClass}, ExitWrongContent,
 			"the folder has to contain manifests/"},
-		{"no class", http.StatusConflict, metav1.StatusReasonConflict, metav1.StatusCause{Type: causeClassMissing}, ExitNoContent, "make that class"},
+		{"no class", http.StatusConflict, metav1.StatusReasonConflict, metav1.StatusCause{Type: v1alpha1.ReasonClassMissing}, ExitNoContent, "make that class"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			url := serveBundle(t, b, func(w http.ResponseWriter, r *http.Request) bool {

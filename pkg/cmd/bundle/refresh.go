@@ -16,12 +16,17 @@ func (s *session) refresh() *cobra.Command {
 		handled: func(b *v1alpha1.Bundle) string { return b.Status.LastHandledRefresh },
 		busy:    refreshing,
 		failed:  func(b *v1alpha1.Bundle) bool { return stateOf(b).unrefreshed() },
+		vain: func(b *v1alpha1.Bundle) bool {
+			s := stateOf(b)
+			return s.failing() && !s.attempting() && !s.had()
+		},
 	}
 	return s.asking(r, &cobra.Command{
 		Use:   "refresh NAME",
 		Short: "Look up now what the tag of an image names, and unpack that if it has changed",
 		Long: `Look up now what the tag of an image names, and unpack that if it has changed. What was unpacked before is served meanwhile.
-Where nothing would come of it nothing is asked for, and it says why: an image that is named by digest is always the same.
+Where nothing would come of it nothing is asked for, and it says why: an image that is named by digest is always the same, and before
+an attempt begins it has yet to be looked up. While one runs it is asked for: it may have looked before the tag was moved.
 
 With --wait it ends with 0 when the content is what the tag names, and with 1 when the look, or unpacking what it found, has failed.`,
 		Example: `  kubectl bundle refresh app

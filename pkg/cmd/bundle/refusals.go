@@ -17,14 +17,8 @@ import (
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
 
-const (
-	// causeContentRefused is the cause that the server gives where content is not what it has to be, with fieldClass where that is
-	// the rule of the class's provisioner.
-	causeContentRefused metav1.CauseType = "ContentRefused"
-	fieldClass          string           = "spec.provisionerClassName"
-	// causeClassMissing is the one where nobody knows where the content of a bundle belongs.
-	causeClassMissing metav1.CauseType = "ClassMissing"
-)
+// fieldClass is the field of the cause that the server gives where content is not what the provisioner of the class asks for.
+const fieldClass = "spec.provisionerClassName"
 
 // hasClass fails where the class of a bundle is known not to exist. Who may not look need not know.
 func (s *session) hasClass(ctx context.Context, class string) error {
@@ -66,7 +60,7 @@ func (s *session) taken(ctx context.Context, bundles typed.BundleInterface, name
 func (s *session) wayOut(err error, name, from string) string {
 	again := fmt.Sprintf("kubectl delete bundle %s%s, and %s create %[1]s --from %[4]s --class CLASS%[2]s", name, s.nameFlag(), program, from)
 	switch {
-	case apierrors.HasStatusCause(err, causeClassMissing):
+	case apierrors.HasStatusCause(err, v1alpha1.ReasonClassMissing):
 		return "make that class, or a default one; the class of a bundle is set once, so with a misspelt one it is made anew: " + again
 	case refusedByClass(err):
 		return "the folder has to contain manifests/ with Kubernetes manifests, as the class of the bundle wants: mend the files; " +
@@ -82,7 +76,7 @@ func refusedByClass(err error) bool {
 		return false
 	}
 	for _, cause := range status.Status().Details.Causes {
-		if cause.Type == causeContentRefused && cause.Field == fieldClass {
+		if cause.Type == v1alpha1.ReasonContentRefused && cause.Field == fieldClass {
 			return true
 		}
 	}
@@ -93,6 +87,8 @@ func refusedByClass(err error) bool {
 func (s *session) notPushed(ctx context.Context, name, from string, err error) error {
 	if from == "-" {
 		from = "FOLDER"
+	} else {
+		from = quoted(from)
 	}
 	if hint := s.wayOut(err, name, from); hint != "" {
 		p := s.explain(ctx, err)

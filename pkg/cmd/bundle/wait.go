@@ -37,9 +37,10 @@ func (s *session) wait() *cobra.Command {
 		Short: "Wait until the content is there, and show how it goes",
 		Long: `Wait until the content of the bundle's spec is served, and show each stage.
 
-It ends with 0 then; with 1 when attempts have failed too often, cannot succeed, or failed twice for what does not go away by itself (an image
-that is not there, credentials that are not taken, a class that does not exist), with what to do about it; and with 8 when the time is over.
-With --patient attempts are waited for as long as they go on, as where somebody else pushes the image later.`,
+It ends with 0 then; with 1 and what to do about it when attempts have failed too often or cannot succeed, when two in a row were seen to
+fail for the same thing that does not go away by itself (an image that is not there, credentials that are not taken), and when for 10 s the
+class does not exist, the bundle is suspended, or an attempt waits for such a thing; and with 8 when the time is over. With --patient
+attempts are waited for as long as they go on, as where somebody else pushes the image later.`,
 		Example: `  kubectl bundle wait app
 
   # In a script

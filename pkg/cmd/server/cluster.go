@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/source/image"
 	"rukpak.io/apiserver/pkg/unpack"
@@ -126,7 +127,7 @@ func (p *process) resolver() func(context.Context, *rukpak.Bundle) (string, erro
 		if b.Status.Unpack.Mode == rukpak.UnpackModeDirect {
 			return b.Status.Unpack.ResolvedReference, nil
 		}
-		if pod.Digested(reference) {
+		if v1alpha1.Digested(reference) {
 			return reference, nil
 		}
 		return waitResolved(ctx, p.kube, b.Namespace, b.Status.Unpack.PodName, reference)

@@ -17,9 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-
-	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	rukpakfake "rukpak.io/apiserver/pkg/generated/clientset/versioned/fake"
 )
 
 // reviews answers what the server may do.
@@ -122,70 +119,6 @@ func TestCheckPermissionsEnds(t *testing.T) {
 	client := fake.NewClientset()
 	reviews(client, func(*authorizationv1.ResourceAttributes) bool { return true }, none)
 	checkPermissions(ctx, client, []permission{{resource: "pods", verbs: []string{"get"}}})
-}
-
-func TestDefaultClasses(t *testing.T) {
-	mine := &v1alpha1.ProvisionerClass{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Provisioner: "example.com/mine"}
-	for name, test := range map[string]struct {
-		classes []runtime.Object
-		fail    string // the verb that fails once
-		after   int    // how often it works before
-		want    []string
-	}{
-		"none":                          {want: []string{"plain", "raw"}},
-		"one":                           {classes: []runtime.Object{mine}, want: []string{"mine"}},
-		"none, and no answer at first":  {fail: "list", want: []string{"plain", "raw"}},
-		"none, and no making, at first": {fail: "create", want: []string{"plain", "raw"}},
-		"none, and one could be made":   {fail: "create", after: 1, want: []string{"plain", "raw"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := rukpakfake.NewClientset(test.classes...)
-				calls := 0
-				maker := &classMaker{}
-				if test.fail != "" {
-					client.PrependReactor(test.fail, "provisionerclasses", func(clienttesting.Action) (bool, runtime.Object, error) {
-						calls++
-						if calls <= test.after+1 && maker.ready(nil) == nil {
-							t.Error("it is ready before its time")
-						}
-						return calls == test.after+1, nil, errors.New("not yet")
-					})
-				}
-				if err := maker.run(t.Context(), client); err != nil {
-					t.Fatal(err)
-				}
-				if err := maker.ready(nil); err != nil {
-					t.Error(err)
-				}
-				list, err := client.RukpakV1alpha1().ProvisionerClasses().List(t.Context(), metav1.ListOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				var got []string
-				for _, c := range list.Items {
-					got = append(got, c.Name)
-					if isDefault := c.Annotations[v1alpha1.AnnotationIsDefaultClass] == "true"; isDefault != (c.Name == "plain") {
-						t.Errorf("%s is the default: %v", c.Name, isDefault)
-					}
-				}
-				if slices.Sort(got); !slices.Equal(got, test.want) {
-					t.Errorf("got %q, want %q", got, test.want)
-				}
-			})
-		})
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	client := rukpakfake.NewClientset()
-	client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
-	maker := &classMaker{}
-	if err := maker.run(ctx, client); !errors.Is(err, context.Canceled) {
-		t.Errorf("at the end of the server: %v", err)
-	}
-	if err := maker.ready(errors.New("etcd is another one's")); err != nil {
-		t.Errorf("a server that refuses is not ready to say so: %v", err)
-	}
 }
 
 func TestEndpoint(t *testing.T) {

@@ -68,14 +68,14 @@ func (p *process) checkEtcdSpace(req *http.Request) error {
 // unreached is part of readyz. A server that has never reached its etcd is most likely told the wrong one: it takes no place of
 // one that works, and a rollout stops at it. Once etcd has answered it is checkEtcd's matter.
 func unreached(monitor *etcd.Monitor) error {
-	if monitor.Reached() {
-		return nil
+	if err := monitor.Unreached(); err != nil {
+		return fmt.Errorf("etcd has not answered since the start: %w", err)
 	}
-	return fmt.Errorf("etcd has not answered since the start: %w", monitor.Err())
+	return nil
 }
 
-// measureEtcd has the generic metric of the size of etcd read by the connection that there is. The generic server makes one of its own
-// in the first scrape, which waits 20 s for an etcd that is away.
+// measureEtcd has the generic metric of the size of etcd read by the client that there is, within a second. The generic server makes one of its
+// own in the first scrape, which waits 20 s for an etcd that is away.
 func (p *process) measureEtcd() {
 	etcdmetrics.SetStorageMonitorGetter(func() ([]etcdmetrics.Monitor, error) {
 		if err := p.etcdAway(); err != nil {
@@ -85,10 +85,10 @@ func (p *process) measureEtcd() {
 	})
 }
 
-// etcdSize measures by a connection that is somebody else's.
+// etcdSize measures by a client that is somebody else's.
 type etcdSize struct{ client *clientv3.Client }
 
-// Monitor asks all members, within a second.
+// Monitor asks all members at the same time, and takes what those say that answer within a second.
 func (s etcdSize) Monitor(ctx context.Context) (etcdmetrics.StorageMetrics, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdCheckTimeout)
 	defer cancel()

@@ -53,6 +53,7 @@ type process struct {
 	certificates *certificates
 	config       *genericapiserver.RecommendedConfig
 	kube         kubernetes.Interface // nil when standalone
+	policiesOff  []policy             // whose admission plugins are off, since the cluster lacks them
 	loopback     clientset.Interface
 	informers    informers.SharedInformerFactory
 	server       *apiserver.Server
@@ -220,7 +221,10 @@ func (p *process) applyOptions(ctx context.Context, _ context.CancelCauseFunc) e
 	case p.Standalone:
 		r.Admission = nil
 	case p.kube != nil:
-		r.Admission = servedPolicies(p.kube.Discovery(), r.Admission)
+		var err error
+		if r.Admission, p.policiesOff, err = servedPolicies(ctx, p.kube.Discovery(), r.Admission); err != nil {
+			return err
+		}
 	}
 	p.config.AddReadyzChecks(healthz.NamedCheck("rukpak-classes", func(*http.Request) error { return p.classes.ready(p.instance.Err()) }))
 	p.addEtcdChecks()
@@ -266,6 +270,9 @@ func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) er
 			checkPermissions(ctx, p.kube, p.permissions(p.certificates.publishes()))
 			return nil
 		}
+	}
+	if len(p.policiesOff) > 0 {
+		hooks["rukpak-policies"] = func(ctx context.Context) error { return awaitPolicies(ctx, p.kube.Discovery(), p.policiesOff) }
 	}
 	if err := p.server.Generic.AddPreShutdownHook("rukpak-content-drain", p.drainContent); err != nil {
 		return err

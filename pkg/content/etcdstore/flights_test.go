@@ -8,8 +8,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync/atomic"
+	"runtime"
+	"sync"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -23,11 +25,27 @@ type slowKV struct {
 	clientv3.KV
 	arrived chan struct{} // one for each chunk
 	goOn    chan struct{} // closed when they may
-	now     atomic.Int32  // chunks that are held back
+
+	mu        sync.Mutex
+	now, peak int // chunks that are held back, and the most of them that ever were
 }
 
 func newSlowKV(kv clientv3.KV) *slowKV {
 	return &slowKV{KV: kv, arrived: make(chan struct{}, 100), goOn: make(chan struct{})}
+}
+
+func (kv *slowKV) hold(chunks int) {
+	kv.mu.Lock()
+	defer kv.mu.Unlock()
+	kv.now += chunks
+	kv.peak = max(kv.peak, kv.now)
+}
+
+// held returns how many chunks are held back, and the most that ever were.
+func (kv *slowKV) held() (now, peak int) {
+	kv.mu.Lock()
+	defer kv.mu.Unlock()
+	return kv.now, kv.peak
 }
 
 func (kv *slowKV) Txn(ctx context.Context) clientv3.Txn {
@@ -54,8 +72,8 @@ func (t *slowTxn) Then(ops ...clientv3.Op) clientv3.Txn {
 
 func (t *slowTxn) Commit() (*clientv3.TxnResponse, error) {
 	if t.chunk {
-		t.kv.now.Add(1)
-		defer t.kv.now.Add(-1)
+		t.kv.hold(1)
+		defer t.kv.hold(-1)
 		t.kv.arrived <- struct{}{}
 		select {
 		case <-t.kv.goOn:
@@ -86,12 +104,12 @@ func TestChunksFlyTogether(t *testing.T) {
 	for range etcdstore.MaxFlights {
 		<-kv.arrived
 	}
-	select {
-	case <-kv.arrived:
-		t.Errorf("more than %d chunks are on their way", etcdstore.MaxFlights)
-	case err := <-wrote:
-		t.Errorf("nobody waited for chunks: %v", err)
-	default:
+	for !waitingIn("etcdstore.(*upload).flush") {
+		select {
+		case err := <-wrote:
+			t.Fatalf("nobody waited for chunks: %v", err)
+		case <-time.After(time.Millisecond):
+		}
 	}
 	close(kv.goOn)
 	if err := <-wrote; err != nil {
@@ -109,9 +127,26 @@ func TestChunksFlyTogether(t *testing.T) {
 	if err := errors.Join(err, r.Close()); err != nil || !bytes.Equal(got, b.Bytes(t)) {
 		t.Errorf("%d bytes come back, %v", len(got), err)
 	}
+	if _, peak := kv.held(); peak != etcdstore.MaxFlights {
+		t.Errorf("%d chunks were on their way at the same time, not %d", peak, etcdstore.MaxFlights)
+	}
 	if left := debris(t, client); len(left) > 0 {
 		t.Errorf("debris is left: %q", left)
 	}
+}
+
+// waitingIn reports whether a goroutine waits in a select of a function.
+func waitingIn(function string) bool {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
+		state, frames, _ := bytes.Cut(stack, []byte("\n"))
+		top, _, _ := bytes.Cut(frames, []byte("\n"))
+		if bytes.Contains(state, []byte("[select")) && bytes.Contains(top, []byte(function+"(")) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestAbortEndsFlights: an upload that is given up leaves nothing, whatever of it is on its way.
@@ -130,18 +165,17 @@ func TestAbortEndsFlights(t *testing.T) {
 		<-kv.arrived
 		<-kv.arrived
 		if end == "abort" {
-			err = w.Abort()
+			if err := w.Abort(); err != nil {
+				t.Error(err)
+			}
 		} else {
 			late, cancel := context.WithCancel(t.Context())
 			go cancel()
-			if err = w.Commit(late, w.Digest()); errors.Is(err, context.Canceled) {
-				err = nil
+			if err := w.Commit(late, w.Digest()); !errors.Is(err, context.Canceled) {
+				t.Errorf("a commit that is too late ends with %v", err)
 			}
 		}
-		if err != nil {
-			t.Errorf("%s: %v", end, err)
-		}
-		if now := kv.now.Load(); now != 0 {
+		if now, _ := kv.held(); now != 0 {
 			t.Errorf("%s: %d chunks are still on their way", end, now)
 		}
 		if left := debris(t, client); len(left) > 0 {

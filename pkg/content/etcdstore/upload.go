@@ -19,7 +19,8 @@ import (
 const (
 	// reserveStep is how much space an upload reserves at once, where there is so much.
 	reserveStep = 8 * ChunkSize
-	// maxFlights is how many chunks of one upload are on their way at the same time. With the one that fills it has 4 MiB in memory.
+	// maxFlights is how many chunks of one upload are on their way at the same time. Each is in memory once, and with an etcd that is not in this
+	// process a second time, as the request that it is encoded in: with the chunk that fills, 7 MiB.
 	maxFlights = 3
 )
 

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
@@ -216,10 +215,10 @@ func (s statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.O
 	b.Status.ResolvedSource = o.Status.ResolvedSource
 	if !FromLoopback(ctx) {
 		b.Status.Unpack, b.Status.Refresh, b.Status.Provisioner = o.Status.Unpack, o.Status.Refresh, o.Status.Provisioner
-		kept := aboutContent
+		kept := conditions.OfContent
 		// Until it is known whose a bundle is, its conditions are what they were made as.
 		if who := s.provisioner(ctx, o); who == "" || provisioner.BuiltIn(who) {
-			kept = aboutAll
+			kept = conditions.Own
 			b.Status.ObservedGeneration = o.Status.ObservedGeneration
 			b.Status.LastHandledRetry, b.Status.LastHandledRefresh = o.Status.LastHandledRetry, o.Status.LastHandledRefresh
 		}
@@ -228,22 +227,14 @@ func (s statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.O
 	b.Status.Phase = rukpak.BundlePhase(conditions.Phase(b.Status.Conditions))
 }
 
-// Conditions that are the server's own: those that tell what is stored, whoever provisions, and those that tell
-// of the progress of its own provisioners. Anybody may add others.
-var (
-	aboutContent = sets.New(v1alpha1.ConditionContentAvailable, v1alpha1.ConditionStorageFull)
-	aboutAll     = aboutContent.Union(sets.New(
-		v1alpha1.ConditionUnpacked, v1alpha1.ConditionReady, v1alpha1.ConditionStalled, v1alpha1.ConditionRefreshed))
-)
-
-// keepConditions puts back the conditions that a write leaves out, since what they say is still so, and those of
-// kinds that are not the writer's.
-func keepConditions(s, old *rukpak.BundleStatus, kinds sets.Set[string]) {
+// keepConditions puts back the conditions that a write leaves out, since what they say is still so, and those that are kept from
+// the writer. Anybody may add others than the server's own.
+func keepConditions(s, old *rukpak.BundleStatus, kept func(kind string) bool) {
 	s.Conditions = slices.DeleteFunc(s.Conditions, func(c metav1.Condition) bool {
-		return kinds.Has(c.Type) && meta.FindStatusCondition(old.Conditions, c.Type) == nil
+		return kept(c.Type) && meta.FindStatusCondition(old.Conditions, c.Type) == nil
 	})
 	for i, c := range s.Conditions {
-		if kinds.Has(c.Type) {
+		if kept(c.Type) {
 			s.Conditions[i] = *meta.FindStatusCondition(old.Conditions, c.Type)
 		}
 	}

@@ -166,6 +166,14 @@ func TestValidationOfTheStatus(t *testing.T) {
 			}
 		}
 	}
+	// escaped are conditions that JSON makes six times as long.
+	escaped := func(n int) []metav1.Condition {
+		var all []metav1.Condition
+		for i := range n {
+			all = append(all, condition(fmt.Sprint("Custom", i), func(c *metav1.Condition) { c.Message = strings.Repeat("<", 32768) }))
+		}
+		return all
+	}
 	for name, test := range map[string]struct {
 		old    func(*rukpak.BundleStatus)
 		change func(*rukpak.BundleStatus)
@@ -182,21 +190,24 @@ func TestValidationOfTheStatus(t *testing.T) {
 			change: func(s *rukpak.BundleStatus) { message(40001)(&s.Conditions[5]) },
 			want:   []string{"status.conditions[5].message FieldValueTooLong"},
 		},
-		"the most conditions":    {change: many(32)},
-		"too many conditions":    {change: many(33), want: []string{"status.conditions FieldValueTooMany"}},
-		"too many before":        {old: many(40), change: func(s *rukpak.BundleStatus) { message(1)(&s.Conditions[5]) }},
-		"more than too many":     {old: many(40), change: add(condition("A", nil)), want: []string{"status.conditions FieldValueTooMany"}},
-		"too many and one's own": {old: many(40), change: func(s *rukpak.BundleStatus) { conditions.SetStorageFull(&s.Conditions, 1, true) }},
-		"too long an echo":       {change: func(s *rukpak.BundleStatus) { s.LastHandledRetry = strings.Repeat("r", 257) }, want: []string{"status.lastHandledRetry FieldValueTooLong"}},
-		"too long another echo":  {change: func(s *rukpak.BundleStatus) { s.LastHandledRefresh = strings.Repeat("r", 257) }, want: []string{"status.lastHandledRefresh FieldValueTooLong"}},
-		"an echo from before":    {old: func(s *rukpak.BundleStatus) { s.LastHandledRetry = strings.Repeat("r", 257) }, change: func(s *rukpak.BundleStatus) { s.LastHandledRefresh = "1" }},
-		"good":                   {change: func(s *rukpak.BundleStatus) { s.Conditions = append(s.Conditions, good) }},
-		"a condition twice":      {change: func(s *rukpak.BundleStatus) { s.Conditions = []metav1.Condition{good, good} }, want: []string{"status.conditions[1] FieldValueDuplicate"}},
-		"no reason":              {change: func(s *rukpak.BundleStatus) { c := good; c.Reason = ""; s.Conditions = []metav1.Condition{c} }, want: []string{"status.conditions[0].reason FieldValueRequired"}},
-		"a status of its own":    {change: func(s *rukpak.BundleStatus) { c := good; c.Status = "Perhaps"; s.Conditions = []metav1.Condition{c} }, want: []string{"status.conditions[0].status FieldValueNotSupported"}},
-		"generation to come":     {change: func(s *rukpak.BundleStatus) { s.ObservedGeneration = 2 }, want: []string{"status.observedGeneration FieldValueInvalid"}},
-		"negative generation":    {change: func(s *rukpak.BundleStatus) { s.ObservedGeneration = -1 }, want: []string{"status.observedGeneration FieldValueInvalid"}},
-		"a mode that is unknown": {change: func(s *rukpak.BundleStatus) { s.Unpack.Mode = "Magic" }, want: []string{"status.unpack.mode FieldValueNotSupported"}},
+		"the most conditions":     {change: many(32)},
+		"too many conditions":     {change: many(33), want: []string{"status.conditions FieldValueTooMany"}},
+		"too many before":         {old: many(40), change: func(s *rukpak.BundleStatus) { message(1)(&s.Conditions[5]) }},
+		"more than too many":      {old: many(40), change: add(condition("A", nil)), want: []string{"status.conditions FieldValueTooMany"}},
+		"too many and one's own":  {old: many(40), change: func(s *rukpak.BundleStatus) { conditions.SetStorageFull(&s.Conditions, 1, true) }},
+		"too long an echo":        {change: func(s *rukpak.BundleStatus) { s.LastHandledRetry = strings.Repeat("r", 257) }, want: []string{"status.lastHandledRetry FieldValueTooLong"}},
+		"too long another echo":   {change: func(s *rukpak.BundleStatus) { s.LastHandledRefresh = strings.Repeat("r", 257) }, want: []string{"status.lastHandledRefresh FieldValueTooLong"}},
+		"as much as there may be": {change: add(escaped(2)...)},
+		"more than there may be":  {change: add(escaped(3)...), want: []string{"status.conditions FieldValueTooLong"}},
+		"more than that before":   {old: add(escaped(8)...), change: func(s *rukpak.BundleStatus) { s.Conditions[5].Message = "" }},
+		"an echo from before":     {old: func(s *rukpak.BundleStatus) { s.LastHandledRetry = strings.Repeat("r", 257) }, change: func(s *rukpak.BundleStatus) { s.LastHandledRefresh = "1" }},
+		"good":                    {change: func(s *rukpak.BundleStatus) { s.Conditions = append(s.Conditions, good) }},
+		"a condition twice":       {change: func(s *rukpak.BundleStatus) { s.Conditions = []metav1.Condition{good, good} }, want: []string{"status.conditions[1] FieldValueDuplicate"}},
+		"no reason":               {change: func(s *rukpak.BundleStatus) { c := good; c.Reason = ""; s.Conditions = []metav1.Condition{c} }, want: []string{"status.conditions[0].reason FieldValueRequired"}},
+		"a status of its own":     {change: func(s *rukpak.BundleStatus) { c := good; c.Status = "Perhaps"; s.Conditions = []metav1.Condition{c} }, want: []string{"status.conditions[0].status FieldValueNotSupported"}},
+		"generation to come":      {change: func(s *rukpak.BundleStatus) { s.ObservedGeneration = 2 }, want: []string{"status.observedGeneration FieldValueInvalid"}},
+		"negative generation":     {change: func(s *rukpak.BundleStatus) { s.ObservedGeneration = -1 }, want: []string{"status.observedGeneration FieldValueInvalid"}},
+		"a mode that is unknown":  {change: func(s *rukpak.BundleStatus) { s.Unpack.Mode = "Magic" }, want: []string{"status.unpack.mode FieldValueNotSupported"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := stored(imageBundle("app"))

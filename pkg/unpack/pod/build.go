@@ -164,7 +164,7 @@ func (b *builder) imageVolume(spec *corev1.PodSpec) {
 		{Name: volumeToken, MountPath: tokenFolder, ReadOnly: true},
 	}
 	spec.Containers = []corev1.Container{unpack}
-	if Digested(b.Reference) {
+	if v1alpha1.Digested(b.Reference) {
 		return
 	}
 	// The node pulls the images of the volumes, under the policy of the bundle, and starts the containers
@@ -234,12 +234,6 @@ func (b *builder) container(name, image string, policy corev1.PullPolicy, comman
 		TerminationMessagePath:   contract.TerminationLog,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
-}
-
-// Digested tells whether an image reference names its image by digest.
-func Digested(reference string) bool {
-	_, digest, found := strings.Cut(reference, "@")
-	return found && strings.Contains(digest, ":")
 }
 
 // CopyPath says why the files at a path cannot be read in mode ImageCopy: container

@@ -189,13 +189,3 @@ func TestCopyPath(t *testing.T) {
 		}
 	}
 }
-
-func TestDigested(t *testing.T) {
-	for reference, want := range map[string]bool{
-		byDigestIn: true, byTag: false, "registry.example/app:v1@" + testDigest: true, "app": false, "app@": false,
-	} {
-		if got := Digested(reference); got != want {
-			t.Errorf("Digested(%q) = %v", reference, got)
-		}
-	}
-}

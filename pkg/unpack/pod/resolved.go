@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 )
 
 // byDigest matches a repository and a digest of a manifest. A digest alone, which
@@ -23,10 +25,10 @@ var byDigest = regexp.MustCompile(`^[^@\s]+@[a-z0-9]+([.+_-][a-z0-9]+)*:[0-9a-f]
 // the imageID of the container that runs in the bundle's image. Of that only the digest counts: a node
 // that has the same image under several names, of several tenants, may tell any of them.
 func ResolvedReference(pod *corev1.Pod, reference string) string {
-	if Digested(reference) {
+	if v1alpha1.Digested(reference) {
 		return reference
 	}
-	if taken := sourceImage(pod); Digested(taken) {
+	if taken := sourceImage(pod); v1alpha1.Digested(taken) {
 		return taken
 	}
 	if s := statusOf(pod.Status.ContainerStatuses, ContainerUnpack); s != nil {

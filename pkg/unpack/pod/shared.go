@@ -46,7 +46,7 @@ func IsShared(bundle string, attempt *v1alpha1.UnpackStatus) bool {
 // different but for the image and the path in it. It is empty when a bundle is to have a pod of its own, as when its
 // image is not named by digest: a digest takes a container in the image to find out.
 func ShareKind(class *v1alpha1.ProvisionerClass, bundle *v1alpha1.Bundle, mode v1alpha1.UnpackMode, reference string) string {
-	if mode != v1alpha1.UnpackModeImageVolume || !Digested(reference) {
+	if mode != v1alpha1.UnpackModeImageVolume || !v1alpha1.Digested(reference) {
 		return ""
 	}
 	secrets := make([]string, 0, len(bundle.Spec.ImagePullSecrets))

@@ -20,11 +20,15 @@ const MessageStorageFull = "the content store of the class is full: what is ther
 // Own reports whether conditions of a type are the server's, or are set by the provisioner in its place.
 func Own(kind string) bool {
 	switch kind {
-	case v1alpha1.ConditionUnpacked, v1alpha1.ConditionReady, v1alpha1.ConditionStalled, v1alpha1.ConditionRefreshed,
-		v1alpha1.ConditionContentAvailable, v1alpha1.ConditionStorageFull:
+	case v1alpha1.ConditionUnpacked, v1alpha1.ConditionReady, v1alpha1.ConditionStalled, v1alpha1.ConditionRefreshed:
 		return true
 	}
-	return false
+	return OfContent(kind)
+}
+
+// OfContent reports whether conditions of a type tell what is stored. They are the server's, whoever provisions.
+func OfContent(kind string) bool {
+	return kind == v1alpha1.ConditionContentAvailable || kind == v1alpha1.ConditionStorageFull
 }
 
 // Begin sets the conditions of a bundle whose generation is new: whether it will be

@@ -4,6 +4,7 @@
 package validation
 
 import (
+	"encoding/json"
 	"path"
 	"strings"
 
@@ -33,9 +34,12 @@ const (
 // maxPathLength bounds the path inside an image, in bytes: PATH_MAX of Linux.
 const maxPathLength = 4096
 
-// maxOtherConditions bounds the conditions beside the server's own. So many of the longest, 34 kB each, still fit into one object: etcd
-// takes 1.5 MiB.
-const maxOtherConditions = 32
+// Bounds of the conditions beside the server's own: how many, and how many bytes they take as JSON, in which a byte of a message can become
+// six. They leave two thirds of the 1.5 MiB that etcd takes as one object to the rest of it.
+const (
+	maxOtherConditions = 32
+	maxOtherBytes      = 512 << 10
+)
 
 // Bundle validates a bundle, all but its status.
 func Bundle(b *rukpak.Bundle) field.ErrorList {
@@ -65,6 +69,15 @@ func requests(annotations, old map[string]string) field.ErrorList {
 	return errs
 }
 
+// echo validates the echo of a value that somebody asked with. What the object has is echoed, however long: it may have had it before
+// the bound came, and then its provisioner could write no status at all.
+func echo(value, old, asked string, at *field.Path) field.ErrorList {
+	if value == asked {
+		return nil
+	}
+	return bounded(value, old, at)
+}
+
 // bounded validates a value that somebody asked with, or its echo.
 func bounded(value, old string, at *field.Path) field.ErrorList {
 	if len(value) <= v1alpha1.MaxRequestBytes || value == old {
@@ -78,8 +91,8 @@ func BundleStatusUpdate(b, old *rukpak.Bundle) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&b.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
 	at := field.NewPath("status")
 	errs = append(errs, conditionsUpdate(b.Status.Conditions, old.Status.Conditions, at.Child("conditions"))...)
-	errs = append(errs, bounded(b.Status.LastHandledRetry, old.Status.LastHandledRetry, at.Child("lastHandledRetry"))...)
-	errs = append(errs, bounded(b.Status.LastHandledRefresh, old.Status.LastHandledRefresh, at.Child("lastHandledRefresh"))...)
+	errs = append(errs, echo(b.Status.LastHandledRetry, old.Status.LastHandledRetry, b.Annotations[v1alpha1.AnnotationRetry], at.Child("lastHandledRetry"))...)
+	errs = append(errs, echo(b.Status.LastHandledRefresh, old.Status.LastHandledRefresh, b.Annotations[v1alpha1.AnnotationRefresh], at.Child("lastHandledRefresh"))...)
 	if n := b.Status.ObservedGeneration; n < 0 || n > b.Generation {
 		errs = append(errs, field.Invalid(at.Child("observedGeneration"), n, "must be between 0 and metadata.generation"))
 	}
@@ -102,21 +115,29 @@ func conditionsUpdate(list, old []metav1.Condition, at *field.Path) field.ErrorL
 	for _, e := range errs {
 		e.CoveredByDeclarative = false // no tag on the type says so, since it is another's
 	}
-	if n := others(list); n > max(maxOtherConditions, others(old)) {
+	n, size := others(list)
+	oldN, oldSize := others(old)
+	if n > max(maxOtherConditions, oldN) {
 		errs = append(errs, field.TooMany(at, n, maxOtherConditions))
+	}
+	if size > max(maxOtherBytes, oldSize) {
+		errs = append(errs, field.TooLong(at, nil, maxOtherBytes))
 	}
 	return errs
 }
 
-// others counts the conditions beside the server's own, which are not counted, so that it can always say what there is to say.
-func others(list []metav1.Condition) int {
-	n := 0
+// others counts the conditions beside the server's own, and their bytes as JSON. Those are not counted, so that the server can always
+// say what there is to say.
+func others(list []metav1.Condition) (n, size int) {
 	for _, c := range list {
-		if !conditions.Own(c.Type) {
-			n++
+		if conditions.Own(c.Type) {
+			continue
 		}
+		n++
+		encoded, _ := json.Marshal(c) // strings, a number and a time: there is nothing that cannot be encoded
+		size += len(encoded)
 	}
-	return n
+	return n, size
 }
 
 func bundleSpec(s *rukpak.BundleSpec, at *field.Path) field.ErrorList {

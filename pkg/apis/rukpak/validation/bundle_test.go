@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 )
 
 var digest = "sha256:" + strings.Repeat("a", 64)
@@ -148,6 +149,8 @@ func TestTheClassOfABundleIsSetOnce(t *testing.T) {
 }
 
 func TestBundleStatusUpdate(t *testing.T) {
+	// Longer than such annotations may be: it is there since before there was a bound.
+	asked := strings.Repeat("r", 300)
 	condition := metav1.Condition{Type: "Custom", Status: metav1.ConditionTrue, Reason: "Because", LastTransitionTime: metav1.Now()}
 	for name, test := range map[string]struct {
 		change func(*rukpak.Bundle)
@@ -160,10 +163,14 @@ func TestBundleStatusUpdate(t *testing.T) {
 		"one to come":            {func(b *rukpak.Bundle) { b.Status.ObservedGeneration = 4 }, []string{"status.observedGeneration FieldValueInvalid"}},
 		"one before the first":   {func(b *rukpak.Bundle) { b.Status.ObservedGeneration = -1 }, []string{"status.observedGeneration FieldValueInvalid"}},
 		"another UID":            {func(b *rukpak.Bundle) { b.UID = "other" }, []string{"metadata.uid FieldValueInvalid"}},
+		"an echo":                {func(b *rukpak.Bundle) { b.Status.LastHandledRetry = asked }, nil},
+		"another echo":           {func(b *rukpak.Bundle) { b.Status.LastHandledRefresh = asked + "!" }, nil},
+		"a long echo of nothing": {func(b *rukpak.Bundle) { b.Status.LastHandledRetry = asked + "!" }, []string{"status.lastHandledRetry FieldValueTooLong"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := image()
 			old.Generation, old.UID = 3, "uid"
+			old.Annotations = map[string]string{v1alpha1.AnnotationRetry: asked, v1alpha1.AnnotationRefresh: asked + "!"}
 			b := old.DeepCopy()
 			test.change(b)
 			if got := fieldsOf(BundleStatusUpdate(b, old)); !slices.Equal(got, test.want) {

@@ -1,8 +1,10 @@
 // Copyright The rukpak-apiserver Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unified compares texts by their lines and writes how they differ in the unified format, as diff -u does. Time and memory
-// are bounded: what differs in more ways than that allows is not compared to the end.
+// Package unified compares texts by their lines and writes how they differ in the unified format, as diff -u does. What the search for
+// the differences takes is bounded: what differs in more lines than that allows is not compared to the end. Lines that were only added, or
+// only left out, in one place need no search, and there may be any number of them. Beside the search each line takes some tens of bytes, so
+// whoever calls bounds the texts.
 package unified
 
 import (
@@ -17,13 +19,14 @@ import (
 const (
 	// around is how many lines that are the same are shown before and after a change.
 	around = 3
-	// maxEdits is how many lines may differ. What is remembered to find them are 2 bytes for the square of it, 18 MB.
+	// maxEdits is how many lines may differ where they are searched for. What is remembered to find them are 2 bytes for the square
+	// of it, 18 MB.
 	maxEdits = 3000
 	// maxSteps bounds the comparisons of lines. They take less than a second.
 	maxSteps = 50_000_000
 )
 
-// ErrTooDifferent means that more lines differ than are looked for.
+// ErrTooDifferent means that more lines differ than are searched for.
 var ErrTooDifferent = errors.New("too many lines differ")
 
 // Text is one side of a comparison.

@@ -92,6 +92,9 @@ func TestManyLines(t *testing.T) {
 	if changes, err := diff(t, few, ends); err != nil || strings.Count(changes, "@@ -") != 2 {
 		t.Errorf("%v: %s", err, changes)
 	}
+	if changes, err := diff(t, "a\nb\n", "a\n"+lines("x\n")+"b\n"); err != nil || strings.Count(changes, "\n+x") != n {
+		t.Errorf("of lines that were only added it says %v, and shows %d bytes", err, len(changes))
+	}
 	if _, err := diff(t, lines("x\n"), lines("y\n")); !errors.Is(err, ErrTooDifferent) {
 		t.Errorf("%v", err)
 	}

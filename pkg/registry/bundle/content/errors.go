@@ -166,7 +166,7 @@ func failed(b *rukpak.Bundle, err error) error {
 		return quota.status(b)
 	}
 	if errors.Is(err, content.ErrBusy) {
-		return tooManyWrites()
+		return apierrors.NewTooManyRequests(Say("store the content", err), busyRetrySeconds)
 	}
 	if errors.Is(err, content.ErrNoSpace) && !etcd.NoSpace(err) {
 		said := Say("store the content", err)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/listing"
 	"rukpak.io/apiserver/pkg/tarball"
@@ -55,8 +56,7 @@ func asksInside(o *rukpak.BundleContentOptions) bool {
 func refuseInside(w http.ResponseWriter, req *http.Request, responder rest.Responder) {
 	w.Header().Set("Allow", http.MethodGet+", "+http.MethodHead)
 	err := apierrors.NewMethodNotSupported(rukpak.Resource("bundles/content"), "update of a part")
-	Drain(w, req, err)
-	responder.Error(err)
+	Refuse(w, req, responder, false, err)
 }
 
 // inside answers GET and HEAD of one file, of a list of files, or of the tar.
@@ -321,20 +321,12 @@ func (i *insider) location(e *toc.Entry) string {
 	return u.String()
 }
 
-// Reasons of causes in a Status, for programs.
-const (
-	// CauseFileNotFound means that the content has no such file or directory.
-	CauseFileNotFound metav1.CauseType = "FileNotFound"
-	// CauseLinkLoop means that symbolic links on the path lead in a circle.
-	CauseLinkLoop metav1.CauseType = "LinkLoop"
-)
-
 // noEntry says why there is nothing at the path, and passes on what is another error.
 func (i *insider) noEntry(err error) error {
-	cause := metav1.StatusCause{Type: CauseFileNotFound, Message: err.Error(), Field: i.path}
+	cause := metav1.StatusCause{Type: v1alpha1.CauseFileNotFound, Message: err.Error(), Field: i.path}
 	switch {
 	case errors.Is(err, toc.ErrLoop):
-		cause.Type = CauseLinkLoop
+		cause.Type = v1alpha1.CauseLinkLoop
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, toc.ErrNotDirectory):
 		return err
 	}

@@ -191,8 +191,7 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := genericapirequest.WithNamespace(req.Context(), namespace)
 		if err := checkQuery(req.URL.Query()); err != nil {
-			Drain(w, req, err)
-			responder.Error(err)
+			Refuse(w, req, responder, false, err)
 			return
 		}
 		if req.Method == http.MethodPut {

@@ -101,13 +101,21 @@ func (s *stageTimes) within(ctx context.Context) (_ context.Context, traced bool
 	return traceparent.With(ctx, made), true
 }
 
+// committing is called when all that is left of the commit is the status. The reconciler, which tells of the attempt as soon as it
+// sees that one, knows of the time until here.
+func (s *stageTimes) committing() {
+	if s != nil {
+		s.notes.Add(s.bundle.Status.Unpack.Nonce, stage.Commit, time.Since(s.got))
+	}
+}
+
 // end is called when the write has ended.
 func (s *stageTimes) end(err error) {
 	if s == nil || s.got.IsZero() {
 		return
 	}
 	if err == nil {
-		s.spent(stage.Commit, time.Since(s.got))
+		stage.Observe(stage.Commit, time.Since(s.got))
 	}
 	if s.span == nil {
 		return

@@ -8,11 +8,13 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/traceparent"
 	"rukpak.io/apiserver/pkg/unpack/contract"
@@ -68,6 +70,9 @@ func TestStagesOfAnAttempt(t *testing.T) {
 				b.Annotations = map[string]string{v1alpha1.AnnotationTraceParent: test.annotation}
 			}
 			w.caller = podCaller("team", "unpack", "pod-uid")
+			// As soon as the status is written the reconciler tells of the attempt.
+			var noted map[stage.Stage]time.Duration
+			w.bundles.meanwhile = func(*rukpak.Bundle) { noted = w.rest.Stages.Of("nonce") }
 			before := stageCounts(t)
 			body, _ := canonical(t, archive(t, map[string]string{"file": "1"}))
 			// A reader that is not known has no length, so that the trailer is sent.
@@ -88,7 +93,6 @@ func TestStagesOfAnAttempt(t *testing.T) {
 			}
 			<-w.served
 			after := stageCounts(t)
-			noted := w.rest.Stages.Of("nonce")
 			for in, want := range map[stage.Stage]uint64{stage.Walk: test.walked, stage.Upload: 1, stage.Commit: 1} {
 				if got := after[string(in)] - before[string(in)]; got != want {
 					t.Errorf("stage %s was measured %d times, want %d", in, got, want)

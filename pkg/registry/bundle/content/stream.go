@@ -133,6 +133,9 @@ func (p *pacedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// begun reports whether the body was asked for any of its bytes.
+func (p *pacedReader) begun() bool { return p.read > 0 || p.err != nil }
+
 func (p *pacedReader) finish() {
 	_ = p.control.SetReadDeadline(time.Time{})
 }

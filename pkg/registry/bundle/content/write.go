@@ -40,8 +40,7 @@ func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOpti
 	}
 	if err != nil {
 		countFailure(err)
-		Drain(w, req, err)
-		responder.Error(err)
+		Refuse(w, req, responder, body.begun(), err)
 		return
 	}
 	SetDigest(w.Header(), b.Status.Content.Digest)
@@ -105,7 +104,7 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 	}
 	defer unlock()
 	ref := reference.Ref{Store: class.Store, Digest: summary.Digest, BundleUID: string(b.UID)}
-	return r.commit(ctx, b, class, g, ref, indexing, summary)
+	return r.commit(ctx, b, class, g, ref, indexing, summary, times)
 }
 
 // admit takes a place among the writes that may run at the same time, if there is one, and room in the store.
@@ -185,7 +184,7 @@ func (r *REST) receive(ctx context.Context, b *rukpak.Bundle, g *grant, req *htt
 // commit makes the bytes the bundle's content: first the record that the bundle has them, then the
 // bytes themselves, then the status that names them. A crash in between leaves the old content, and a record
 // and bytes that the collector finds. The caller bounds ctx.
-func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.ProvisionerClass, g *grant, ref reference.Ref, writer content.Writer, summary tarball.Summary) (*rukpak.Bundle, int, error) {
+func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.ProvisionerClass, g *grant, ref reference.Ref, writer content.Writer, summary tarball.Summary, times *stageTimes) (*rukpak.Bundle, int, error) {
 	resolved, err := r.resolve(ctx, b, g)
 	if err != nil {
 		return nil, 0, unavailable("find out which image was unpacked", b, err)
@@ -214,6 +213,7 @@ func (r *REST) commit(ctx context.Context, b *rukpak.Bundle, class *rukpak.Provi
 	failpoint.Hit("content/after-blob")
 	code, result := http.StatusOK, "committed"
 	var dropped []string
+	times.committing()
 	committed, err := r.Bundles.Commit(ctx, b.Name, func(now *rukpak.Bundle) error {
 		if err := g.check(now); err != nil {
 			return err

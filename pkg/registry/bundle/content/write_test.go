@@ -159,7 +159,7 @@ func refusals(t *testing.T) map[string]refusal {
 		"a full store, at once":       {change: func(w *world, _ *rukpak.Bundle) { w.store.create = fmt.Errorf("create: %w", content.ErrNoSpace) }, body: good, code: 507},
 		"a full store, while writing": {change: func(w *world, _ *rukpak.Bundle) { w.store.write = fmt.Errorf("write: %w", content.ErrNoSpace) }, body: good, code: 507},
 		"a full store, at the end":    {change: func(w *world, _ *rukpak.Bundle) { w.store.commit = fmt.Errorf("rename: %w", content.ErrNoSpace) }, body: good, code: 507},
-		"a busy store":                {change: func(w *world, _ *rukpak.Bundle) { w.store.write = fmt.Errorf("write: %w", content.ErrBusy) }, body: good, code: 429, says: "at the same time"},
+		"a busy store":                {change: func(w *world, _ *rukpak.Bundle) { w.store.write = fmt.Errorf("%w: six are under way", content.ErrBusy) }, body: good, code: 429, says: "six are under way"},
 		"a broken store":              {change: func(w *world, _ *rukpak.Bundle) { w.store.write = errors.New("input/output error") }, body: good, code: 503, says: "input/output error"},
 		"no record can be written":    {change: func(w *world, _ *rukpak.Bundle) { w.records.err = errors.New("no leader") }, body: good, code: 503, says: "no leader"},
 	}

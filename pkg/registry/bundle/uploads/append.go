@@ -37,6 +37,7 @@ func (r *REST) patch(c *call) error {
 		return err
 	}
 	body := newBody(c.w, c.req)
+	c.body = body
 	defer body.finish()
 	end, err := r.begin(c, body)
 	if err != nil {

@@ -64,6 +64,9 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// begun reports whether the body was asked for any of its bytes. Of no body it is false.
+func (b *body) begun() bool { return b != nil && (b.read > 0 || b.err != nil) }
+
 // end notes that all has come. An interruption that came with the last byte is taken back.
 func (b *body) end() {
 	b.mu.Lock()

@@ -82,9 +82,10 @@ func TestNoSpace(t *testing.T) {
 func TestBusyStore(t *testing.T) {
 	w := newWorld(t)
 	path := w.begin()
-	w.store.create = fmt.Errorf("write: %w", content.ErrBusy)
-	if a := w.patch(0, path, 0, []byte("bytes"), false); a.code != http.StatusTooManyRequests || !strings.Contains(string(a.body), `"retryAfterSeconds":2`) {
-		t.Errorf("a part: %d %s", a.code, a.body)
+	w.store.create = fmt.Errorf("%w: six are under way", content.ErrBusy)
+	a := w.patch(0, path, 0, []byte("bytes"), false)
+	if text := string(a.body); a.code != http.StatusTooManyRequests || !strings.Contains(text, `"retryAfterSeconds":2`) || !strings.Contains(text, "six are under way") {
+		t.Errorf("a part: %d %s", a.code, text)
 	}
 	w.store.create = nil
 	if a := w.patch(0, path, 0, []byte("bytes"), false); a.code != http.StatusNoContent {

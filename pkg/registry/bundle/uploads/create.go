@@ -29,6 +29,7 @@ func (r *REST) create(c *call) error {
 		return err
 	}
 	body := newBody(c.w, c.req)
+	c.body = body
 	defer body.finish()
 	b, s, err := r.open(c, f)
 	if err != nil {

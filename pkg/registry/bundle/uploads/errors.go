@@ -112,7 +112,7 @@ func tooManyParts() error {
 // storeFailed turns an error of the store into one that says whose it is.
 func storeFailed(c *call, err error) error {
 	if errors.Is(err, content.ErrBusy) {
-		return tooManyParts()
+		return apierrors.NewTooManyRequests(subresource.Say("store the bytes", err), busyRetrySeconds)
 	}
 	if errors.Is(err, content.ErrNoSpace) && !etcd.NoSpace(err) {
 		return c.status(http.StatusInsufficientStorage, "InsufficientStorage", subresource.CauseStorageFull, "%s", subresource.Say("store the bytes", err))

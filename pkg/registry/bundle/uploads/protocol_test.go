@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strings"
 	"testing"
@@ -265,5 +266,44 @@ func TestAFullStore(t *testing.T) {
 	w.store.create = nil
 	if a := w.patch(0, path, 0, []byte("x"), false); a.code != http.StatusNoContent {
 		t.Errorf("once there is room: %d %s", a.code, a.body)
+	}
+}
+
+// Who waits for leave to send a part gets the refusal in its place, and leave only when the part is taken.
+func TestPartsThatWaitForLeave(t *testing.T) {
+	w := newWorld(t)
+	path := w.begin()
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ExpectContinueTimeout = time.Minute
+	defer transport.CloseIdleConnections()
+	for _, test := range []struct {
+		name  string
+		at    int
+		code  int
+		leave bool
+	}{
+		{"where the upload does not end", 7, http.StatusConflict, false},
+		{"where it ends", 0, http.StatusNoContent, true},
+	} {
+		leave := false
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { leave = true }})
+		req, err := http.NewRequestWithContext(ctx, http.MethodPatch, w.replicas[0].server.URL+path, strings.NewReader("bytes"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		headers := append(patchHeaders(test.at, false), "Expect", "100-continue")
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := res.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if res.StatusCode != test.code || leave != test.leave {
+			t.Errorf("a part %s: %d, and leave %t", test.name, res.StatusCode, leave)
+		}
 	}
 }

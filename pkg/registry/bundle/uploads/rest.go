@@ -138,6 +138,7 @@ type call struct {
 	id        string // of the upload, or ""
 	w         http.ResponseWriter
 	req       *http.Request
+	body      *body // nil for a request without one, or before it is read
 	responder rest.Responder
 }
 
@@ -155,8 +156,7 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 			name: name, id: id, w: w, req: req, responder: responder,
 		}
 		if err := r.serve(c); err != nil {
-			subresource.Drain(w, req, err)
-			responder.Error(err)
+			subresource.Refuse(w, req, responder, c.body.begun(), err)
 		}
 	}), nil
 }
