@@ -76,7 +76,7 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra
 		if etcd != nil {
 			handler = failEarly(handler, etcd)
 		}
-		return markDirect(genericapiserver.DefaultBuildHandlerChain(handler, c))
+		return boundUnread(markDirect(genericapiserver.DefaultBuildHandlerChain(handler, c)), unreadTime)
 	}
 	generic, err := config.Complete().New(Name, genericapiserver.NewEmptyDelegate())
 	if err != nil {

@@ -46,6 +46,13 @@ func (p *Places) Take(ctx context.Context, tenant string) (release func(), err e
 	return sync.OnceFunc(func() { p.release(tenant) }), nil
 }
 
+// Waiting reports whether somebody waits for a place.
+func (p *Places) Waiting() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.waiting) > 0
+}
+
 // leave takes a waiter out, and reports whether it was still waiting.
 func (p *Places) leave(w *waiter) bool {
 	p.mu.Lock()

@@ -46,12 +46,15 @@ func drain(w http.ResponseWriter, req *http.Request, begin time.Duration) {
 	control := http.NewResponseController(w)
 	// As for a read: where deadlines are not supported it is bounded by its size alone.
 	_ = control.SetReadDeadline(time.Now().Add(begin))
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
-	if _, err := io.CopyN(io.Discard, req.Body, 1); err != nil {
-		return
+	_, err := io.CopyN(io.Discard, req.Body, 1)
+	if err == nil {
+		_ = control.SetReadDeadline(time.Now().Add(drainTime))
+		_, err = io.CopyN(io.Discard, req.Body, drainBytes-1)
 	}
-	_ = control.SetReadDeadline(time.Now().Add(drainTime))
-	_, _ = io.CopyN(io.Discard, req.Body, drainBytes-1)
+	if err == io.EOF {
+		// The deadline is that of what is left, which net/http reads before it answers.
+		_ = control.SetReadDeadline(time.Time{})
+	}
 }
 
 // drains reports whether the body of a request that is refused is to be read.

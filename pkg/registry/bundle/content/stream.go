@@ -6,11 +6,13 @@ package content
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
 	"time"
 
+	"rukpak.io/apiserver/pkg/bytesize"
 	"rukpak.io/apiserver/pkg/content"
 )
 
@@ -100,19 +102,37 @@ type pacedReader struct {
 	began   time.Time
 	// slowest is the least rate, in bytes a second, that a body has to keep after its first minute. 0 means any.
 	slowest int64
+	// wanted reports whether somebody waits for the place that the body holds. Nil means never.
+	wanted func() bool
+	waited time.Duration // for the peer
 }
 
 // SlowestUpload is what a line of 128 kbit/s carries, in bytes a second. A place that is held by less is held from everybody else.
 const SlowestUpload = 16 << 10
 
+// SlowestWanted is what a body has to bring, in bytes a second, while somebody waits for its place: a few that are slower would
+// hold all places for hours.
+const SlowestWanted = 1 << 20
+
 // ErrTooSlow is the error of a body that TooSlow is true of.
 var ErrTooSlow = errors.New("it comes too slowly")
+
+// ErrTooSlowForOthers is an ErrTooSlow: that of a body that Crowds is true of, while somebody waits for its place.
+var ErrTooSlowForOthers = fmt.Errorf("%w: others wait for its place, and meanwhile it has to come at %s/s", ErrTooSlow, bytesize.String(SlowestWanted))
 
 // TooSlow reports whether of a body that began at a time less has come by now than the slowest rate, in bytes a second, would have brought.
 // The first StallTimeout is not counted.
 func TooSlow(began time.Time, read, slowest int64) bool {
-	took := time.Since(began) - StallTimeout
-	return took > 0 && read < int64(took.Seconds()*float64(slowest))
+	return slower(time.Since(began), read, slowest)
+}
+
+// Crowds reports whether a body that was waited for so long has brought less than SlowestWanted asks for. The first StallTimeout
+// is not counted, nor is what the server itself took.
+func Crowds(waited time.Duration, read int64) bool { return slower(waited, read, SlowestWanted) }
+
+func slower(took time.Duration, read, rate int64) bool {
+	took -= StallTimeout
+	return took > 0 && read < int64(took.Seconds()*float64(rate))
 }
 
 func newPacedReader(w http.ResponseWriter, body io.Reader) *pacedReader {
@@ -124,10 +144,20 @@ func (p *pacedReader) Read(b []byte) (int, error) {
 		p.err = ErrTooSlow
 		return 0, p.err
 	}
+	if p.wanted != nil && Crowds(p.waited, p.read) && p.wanted() {
+		p.err = ErrTooSlowForOthers
+		return 0, p.err
+	}
 	_ = p.control.SetReadDeadline(time.Now().Add(StallTimeout))
+	asked := time.Now()
 	n, err := p.body.Read(b)
+	p.waited += time.Since(asked)
 	p.read += int64(n)
-	if err != nil && err != io.EOF {
+	switch {
+	case err == io.EOF:
+		// net/http reads on to see whether the client goes away, and would take a deadline for that.
+		_ = p.control.SetReadDeadline(time.Time{})
+	case err != nil:
 		p.err = err
 	}
 	return n, err
@@ -135,10 +165,6 @@ func (p *pacedReader) Read(b []byte) (int, error) {
 
 // begun reports whether the body was asked for any of its bytes.
 func (p *pacedReader) begun() bool { return p.read > 0 || p.err != nil }
-
-func (p *pacedReader) finish() {
-	_ = p.control.SetReadDeadline(time.Time{})
-}
 
 // roomInterval is after how many bytes a body asks again whether there is room for more.
 const roomInterval = 16 << 20

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -33,11 +34,9 @@ func TestPacedReader(t *testing.T) {
 			if !errors.Is(err, test.want) || r.err != test.want || r.read != test.read {
 				t.Errorf("got %v, remembered %v, read %d", err, r.err, r.read)
 			}
-			if c.readDeadline.IsZero() {
-				t.Error("no deadline was set")
-			}
-			if r.finish(); !c.readDeadline.IsZero() {
-				t.Error("the deadline stays")
+			// What is left of it is still bounded; of a whole one nothing is left.
+			if c.readDeadline.IsZero() != (test.want == nil) {
+				t.Errorf("the deadline is %v", c.readDeadline)
 			}
 		})
 	}
@@ -71,6 +70,65 @@ func TestABodyThatCrawlsIsCutOff(t *testing.T) {
 			if TooSlow(p.began, p.read, p.slowest) != test.cut {
 				t.Errorf("too slow: %v, want %v", TooSlow(p.began, p.read, p.slowest), test.cut)
 			}
+		})
+	}
+}
+
+// bytesEvery brings some bytes now and then.
+type bytesEvery struct {
+	n     int
+	every time.Duration
+	left  int
+}
+
+func (b *bytesEvery) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	time.Sleep(b.every)
+	n := min(b.n, b.left, len(p))
+	b.left -= n
+	return n, nil
+}
+
+// A body that would hold its place for hours gives it up when somebody waits for it; a faster one goes on, and so does one
+// that nobody waits for, or that is slow because the server is.
+func TestASlowBodyMakesWay(t *testing.T) {
+	const half = SlowestWanted / 2
+	for name, test := range map[string]struct {
+		rate   int           // bytes a second
+		took   time.Duration // by the server, for each read
+		wanted time.Duration // when somebody comes; 0 is never
+		want   error
+	}{
+		"nobody waits":         {rate: half},
+		"somebody waits":       {rate: half, wanted: 1, want: ErrTooSlow},
+		"somebody comes later": {rate: half, wanted: 4 * time.Minute, want: ErrTooSlow},
+		"it is fast enough":    {rate: SlowestWanted, wanted: 1},
+		"the server is slow":   {rate: SlowestWanted, took: 2 * time.Second, wanted: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				p := newPacedReader(&connection{}, &bytesEvery{n: test.rate, every: time.Second, left: test.rate * 600})
+				p.slowest = SlowestUpload
+				p.wanted = func() bool { return test.wanted > 0 && time.Since(began) >= test.wanted }
+				buffer := make([]byte, test.rate)
+				var err error
+				for err == nil {
+					time.Sleep(test.took)
+					_, err = p.Read(buffer)
+				}
+				if test.want == nil && err == io.EOF {
+					return
+				}
+				if !errors.Is(err, test.want) || !errors.Is(p.err, test.want) || !strings.Contains(err.Error(), "others wait for its place") {
+					t.Errorf("got %v", err)
+				}
+				if took := time.Since(began); took < StallTimeout {
+					t.Errorf("it had only %s", took)
+				}
+			})
 		})
 	}
 }

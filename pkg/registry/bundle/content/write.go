@@ -31,7 +31,7 @@ import (
 // put answers PUT: the body becomes the content of the bundle's current generation.
 func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOptions, w http.ResponseWriter, req *http.Request, responder rest.Responder) {
 	body := newPacedReader(w, req.Body)
-	defer body.finish()
+	body.wanted = r.uploads.Waiting
 	var b *rukpak.Bundle
 	var code int
 	t, err := r.target(ctx, name, o, req)
@@ -61,6 +61,9 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 	}
 	defer done()
 	body.slowest = SlowestUpload
+	if g.canonical {
+		body.wanted = nil // its places are not those of uploads, and its rate is that of the node
+	}
 	limits := limitsOf(class)
 	check, err := newCheck(class, g.builtIn)
 	if err != nil {

@@ -36,9 +36,8 @@ func (r *REST) patch(c *call) error {
 	if err := checkPatch(c, f); err != nil {
 		return err
 	}
-	body := newBody(c.w, c.req)
+	body := r.newBody(c.w, c.req)
 	c.body = body
-	defer body.finish()
 	end, err := r.begin(c, body)
 	if err != nil {
 		return err

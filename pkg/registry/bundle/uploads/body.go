@@ -25,6 +25,8 @@ type body struct {
 	read        int64
 	err         error // other than io.EOF
 	interrupted atomic.Bool
+	wanted      func() bool   // whether somebody waits for its place
+	waited      time.Duration // for the client
 
 	// ended means that there is nothing more to read. net/http then reads on to see whether the client goes away, and
 	// would take a deadline for that.
@@ -32,8 +34,8 @@ type body struct {
 	ended bool
 }
 
-func newBody(w http.ResponseWriter, req *http.Request) *body {
-	return &body{from: req.Body, control: http.NewResponseController(w), began: time.Now(), ended: req.ContentLength == 0}
+func (r *REST) newBody(w http.ResponseWriter, req *http.Request) *body {
+	return &body{from: req.Body, control: http.NewResponseController(w), began: time.Now(), wanted: r.places.Waiting, ended: req.ContentLength == 0}
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -51,7 +53,13 @@ func (b *body) Read(p []byte) (int, error) {
 		b.err = subresource.ErrTooSlow
 		return 0, b.err
 	}
+	if subresource.Crowds(b.waited, b.read) && b.wanted() {
+		b.err = subresource.ErrTooSlowForOthers
+		return 0, b.err
+	}
+	asked := time.Now()
 	n, err := b.from.Read(p)
+	b.waited += time.Since(asked)
 	b.read += int64(n)
 	if err == io.EOF {
 		b.end()
@@ -84,13 +92,6 @@ func (b *body) interrupt() {
 	}
 	b.interrupted.Store(true)
 	_ = b.control.SetReadDeadline(time.Now())
-}
-
-// finish lifts the deadline, for the next request on the connection.
-func (b *body) finish() {
-	if !b.interrupted.Load() {
-		_ = b.control.SetReadDeadline(time.Time{})
-	}
 }
 
 // running is a request that appends to a session in this process.

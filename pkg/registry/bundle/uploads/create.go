@@ -28,9 +28,8 @@ func (r *REST) create(c *call) error {
 	if err := r.mayWrite(c); err != nil {
 		return err
 	}
-	body := newBody(c.w, c.req)
+	body := r.newBody(c.w, c.req)
 	c.body = body
-	defer body.finish()
 	b, s, err := r.open(c, f)
 	if err != nil {
 		return err

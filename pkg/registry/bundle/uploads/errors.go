@@ -36,6 +36,8 @@ const (
 	CauseUploadLost metav1.CauseType = "UploadLost"
 	// CauseCommitting means that all bytes are there and are still being worked on: ask again.
 	CauseCommitting metav1.CauseType = "Committing"
+	// CauseFieldTooLong means that a header field, which the cause names, is longer than what is kept with an upload.
+	CauseFieldTooLong metav1.CauseType = "FieldTooLong"
 )
 
 // Seconds after which to try again.

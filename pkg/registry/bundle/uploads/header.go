@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"rukpak.io/apiserver/pkg/content/upload"
 	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 )
@@ -42,6 +45,9 @@ type fields struct {
 // parseFields reads the header fields of a request. By the draft a field with an impossible value counts as not there. A
 // digest that cannot be read is an error: whoever gave it wants it checked.
 func parseFields(h http.Header) (fields, error) {
+	if err := checkKept(h); err != nil {
+		return fields{}, err
+	}
 	f := fields{offset: integer(h, fieldOffset), length: integer(h, fieldLength)}
 	switch item(h, fieldComplete) {
 	case "?1":
@@ -58,6 +64,24 @@ func parseFields(h http.Header) (fields, error) {
 		return f, badRequest("header Repr-Digest: %v", err)
 	}
 	return f, nil
+}
+
+// maxField is how many bytes a header field may have that is kept with the upload: it is written again with each part. As JSON
+// it may have six times as many.
+const maxField = 4 << 10
+
+// checkKept refuses fields that are too long to be kept (RFC 6585, section 5).
+func checkKept(h http.Header) error {
+	for _, field := range []string{"If-Match", "If-None-Match", "Repr-Digest"} {
+		if n := len(lines(h, field)); n > maxField {
+			message := fmt.Sprintf("header %s: it has %d bytes, and is kept with the upload, for which it may have %d", field, n, maxField)
+			return &apierrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Code: http.StatusRequestHeaderFieldsTooLarge, Reason: "RequestHeaderFieldsTooLarge", Message: message,
+				Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: CauseFieldTooLong, Message: message, Field: field}}},
+			}}
+		}
+	}
+	return nil
 }
 
 // item returns the bare value of a structured field that is an Item (RFC 9651, section 3.3), without its parameters. Of
