@@ -58,7 +58,8 @@ func refuse(next http.Handler, gate Gate) http.Handler {
 			if code != http.StatusNotFound {
 				return nil
 			}
-			ctx, cancel := context.WithTimeout(req.Context(), confirmTimeout)
+			// net/http ends the context of a request whose body was waited for in vain. It is answered all the same.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), confirmTimeout)
 			defer cancel()
 			if err := gate.Confirm(ctx); err != nil {
 				return refused(err)

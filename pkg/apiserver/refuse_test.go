@@ -23,8 +23,14 @@ import (
 // gate is a gate with these errors.
 type gate struct{ err, confirm error }
 
-func (g gate) Err() error                    { return g.err }
-func (g gate) Confirm(context.Context) error { return g.confirm }
+func (g gate) Err() error { return g.err }
+
+func (g gate) Confirm(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return g.confirm
+}
 
 func TestRefuse(t *testing.T) {
 	object := &genericapirequest.RequestInfo{IsResourceRequest: true, APIGroup: "rukpak.io", APIVersion: "v1alpha1", Resource: "bundles", Verb: "get"}
@@ -92,6 +98,18 @@ func TestRefuseBeforeItIsKnown(t *testing.T) {
 	answer := httptest.NewRecorder()
 	refuse(http.NotFoundHandler(), gate{err: &instance.Unverified{Err: errors.New("the store is away")}}).ServeHTTP(answer, req)
 	if answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), "the store is away") {
+		t.Errorf("%d: %s", answer.Code, answer.Body)
+	}
+}
+
+// net/http ends the context of a request whose body does not come. What is not there is not there all the same.
+func TestRefuseConfirmsAfterTheBodyBroke(t *testing.T) {
+	object := &genericapirequest.RequestInfo{IsResourceRequest: true, APIGroup: "rukpak.io", APIVersion: "v1alpha1", Resource: "bundles", Verb: "get"}
+	ctx, cancel := context.WithCancel(genericapirequest.WithRequestInfo(t.Context(), object))
+	cancel()
+	answer := httptest.NewRecorder()
+	refuse(http.NotFoundHandler(), gate{}).ServeHTTP(answer, httptest.NewRequest(http.MethodPut, "/", nil).WithContext(ctx))
+	if answer.Code != http.StatusNotFound {
 		t.Errorf("%d: %s", answer.Code, answer.Body)
 	}
 }

@@ -77,6 +77,9 @@ func TestWhoWaitsForAPlaceMayGiveUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if p.Waiting() {
+		t.Error("somebody is said to wait before anybody does")
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := p.Take(ctx, "b"); !errors.Is(err, context.Canceled) {
@@ -90,4 +93,22 @@ func TestWhoWaitsForAPlaceMayGiveUp(t *testing.T) {
 	if p.free != 1 || len(p.held) != 0 || len(p.waiting) != 0 {
 		t.Errorf("%d free, held %v, %d waiting", p.free, p.held, len(p.waiting))
 	}
+}
+
+func TestWhoHoldsAPlaceIsToldOfThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &queue{Places: New(1, 1), releases: map[string][]func(){}}
+		for _, step := range []struct {
+			do   func()
+			want bool
+		}{
+			{func() { q.join(t, "a") }, false},
+			{func() { q.join(t, "b") }, true},
+			{func() { q.leave("a") }, false},
+		} {
+			if step.do(); q.Waiting() != step.want {
+				t.Errorf("%v have places, waiting: %v", q.got, q.Waiting())
+			}
+		}
+	})
 }
