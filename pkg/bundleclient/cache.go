@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,15 +28,19 @@ const DefaultCacheBytes = 10 << 30
 //
 //	HEX/files/   the files of the content, all of them
 //	HEX/bytes    how much they take
+//	HEX/entries  how many there are, directories among them
 //	HEX.new/     files that are being written; whoever writes them holds the lock
 //	HEX.lock     locked by who reads the files (shared), writes or removes them (alone). Its time is that of the last use
 //	HEX.old/     files that are being removed
+//
+// Whatever else is there, such as lost+found, is nobody's business.
 const (
-	filesName  = "files"
-	bytesName  = "bytes"
-	suffixNew  = ".new"
-	suffixOld  = ".old"
-	suffixLock = ".lock"
+	filesName   = "files"
+	bytesName   = "bytes"
+	entriesName = "entries"
+	suffixNew   = ".new"
+	suffixOld   = ".old"
+	suffixLock  = ".lock"
 )
 
 // CacheOptions bound a cache.
@@ -75,43 +80,64 @@ var errNoDigest = errors.New(`not "sha256:" and 64 hexadecimal digits`)
 // path is where the content with a digest is, with a suffix.
 func (c *Cache) path(digest, suffix string) (string, error) {
 	name, ok := strings.CutPrefix(digest, "sha256:")
-	if raw, err := hex.DecodeString(name); !ok || err != nil || len(raw) != 32 || name != strings.ToLower(name) {
+	if !ok || !isHex(name) {
 		return "", fmt.Errorf("digest %q: %w", digest, errNoDigest)
 	}
 	return filepath.Join(c.dir, name+suffix), nil
 }
 
+// isHex reports whether a name is one of a content.
+func isHex(name string) bool {
+	raw, err := hex.DecodeString(name)
+	return err == nil && len(raw) == 32 && name == strings.ToLower(name)
+}
+
 // fetcher opens the archive of a content.
 type fetcher func(context.Context) (io.ReadCloser, error)
 
-// open returns the files of a content, with a lock that keeps them until it is closed. Where they are missing they are
-// fetched; others that want the same content wait for that.
+// errHeld means that files are missing which cannot be fetched into the cache, since somebody reads the others.
+var errHeld = errors.New("its files in the cache are not whole, and in use")
+
+// maxHeld is how often open looks at files that are not whole and that somebody has until it gives up.
+const maxHeld = 50
+
+// open returns the files of a content, with a lock that keeps them until it is closed. Where some are missing all are
+// fetched; others that want the same content wait for that. The error is errHeld where that cannot be.
 func (c *Cache) open(ctx context.Context, digest string, fetch fetcher) (dir string, held *os.File, err error) {
 	place, err := c.path(digest, "")
 	if err != nil {
 		return "", nil, err
 	}
 	dir = filepath.Join(place, filesName)
-	for {
+	var broken os.FileInfo
+	for looks := 0; ; looks++ {
 		if err := ctx.Err(); err != nil {
 			return "", nil, context.Cause(ctx)
 		}
 		held, err = flock.Open(ctx, place+suffixLock, flock.Shared)
+		if c.retry(err) {
+			continue
+		}
 		if err != nil {
 			return "", nil, err
 		}
-		if _, err = os.Stat(dir); err == nil {
+		var ok bool
+		if ok, broken, err = whole(place, broken); ok {
 			now := time.Now()
 			// It matters for what goes first, no more.
 			_ = os.Chtimes(held.Name(), now, now)
 			return dir, held, nil
 		}
-		if err := errors.Join(ignoreMissing(err), held.Close()); err != nil {
+		if err := errors.Join(err, held.Close()); err != nil {
 			return "", nil, err
 		}
 		held, err = flock.TryOpen(place+suffixLock, flock.Exclusive)
 		if errors.Is(err, flock.ErrBusy) {
-			// Somebody fetches it, or reads what was fetched since the look, maybe for long: so look again.
+			// Somebody fetches it, or reads what was fetched since the look, maybe for long: so look again. Or he reads what is
+			// left of files that were whole when he came, for as long as he likes.
+			if looks >= maxHeld {
+				return "", nil, errHeld
+			}
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -130,6 +156,29 @@ func (c *Cache) open(ctx context.Context, digest string, fetch fetcher) (dir str
 // pause is the time between two looks at what somebody else is at.
 const pause = 20 * time.Millisecond
 
+// whole reports whether the files of a content are all there: whatever cleans folders that it takes for temporary ones removes
+// single files. One whose number was never written down is fetched anew. broken is what an earlier look found not whole, and is
+// not counted again: who counts has the lock, and many who count would keep each other from fetching it.
+func whole(place string, broken os.FileInfo) (bool, os.FileInfo, error) {
+	info, err := os.Stat(place)
+	if err != nil {
+		return false, nil, ignoreMissing(err)
+	}
+	if broken != nil && os.SameFile(info, broken) && info.ModTime().Equal(broken.ModTime()) {
+		return false, broken, nil
+	}
+	text, err := os.ReadFile(filepath.Join(place, entriesName))
+	if err != nil {
+		return false, info, ignoreMissing(err)
+	}
+	entries := int64(-1) // the folder itself is none
+	err = filepath.WalkDir(filepath.Join(place, filesName), func(_ string, _ fs.DirEntry, err error) error {
+		entries++
+		return err
+	})
+	return err == nil && string(text) == strconv.FormatInt(entries, 10), info, ignoreMissing(err)
+}
+
 func ignoreMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -137,9 +186,10 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// fill fetches a content unless it is there by now. Its lock is held, and removed where it cannot be fetched.
+// fill fetches a content unless it is there by now. Its lock is held, and removed where it cannot be fetched. On a full disk
+// other contents go, one after the other.
 func (c *Cache) fill(ctx context.Context, lock, place string, fetch fetcher) error {
-	if _, err := os.Stat(filepath.Join(place, filesName)); !errors.Is(err, os.ErrNotExist) {
+	if ok, _, err := whole(place, nil); ok || err != nil {
 		return err
 	}
 	part := place + suffixNew
@@ -147,10 +197,16 @@ func (c *Cache) fill(ctx context.Context, lock, place string, fetch fetcher) err
 	if err := errors.Join(os.RemoveAll(part), os.RemoveAll(place)); err != nil {
 		return err
 	}
-	if err := c.write(ctx, part, fetch); err != nil {
-		return errors.Join(err, os.RemoveAll(part), os.Remove(lock))
+	for {
+		err := c.write(ctx, part, fetch)
+		if err == nil {
+			return os.Rename(part, place)
+		}
+		err = errors.Join(err, os.RemoveAll(part))
+		if !c.retry(err) {
+			return errors.Join(err, os.Remove(lock))
+		}
 	}
-	return os.Rename(part, place)
 }
 
 // write fetches a content into a folder that is not there yet.
@@ -167,8 +223,10 @@ func (c *Cache) write(ctx context.Context, part string, fetch fetcher) error {
 	if err := errors.Join(err, content.Close()); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(part, bytesName), strconv.AppendInt(nil, summary.Disk, 10), 0o600); err != nil {
-		return err
+	for name, n := range map[string]int64{bytesName: summary.Disk, entriesName: summary.Entries} {
+		if err := os.WriteFile(filepath.Join(part, name), strconv.AppendInt(nil, n, 10), 0o600); err != nil {
+			return err
+		}
 	}
 	if err := extract.Sync(part); err != nil {
 		return err

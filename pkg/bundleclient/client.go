@@ -138,6 +138,9 @@ func (c *Client) openCached(ctx context.Context, namespace, name, digest string)
 	dir, held, err := c.opts.Cache.open(ctx, digest, func(ctx context.Context) (io.ReadCloser, error) {
 		return c.Stream(ctx, namespace, name, typed.GetContentOptions{Digest: digest})
 	})
+	if errors.Is(err, errHeld) {
+		return c.openOnce(ctx, namespace, name, digest)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("content of bundle %q: %w", name, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"rukpak.io/apiserver/pkg/flock"
@@ -26,32 +27,14 @@ type kept struct {
 // shrink removes contents that nobody reads, those that were used least lately first, until there is room for more bytes. It
 // clears away what was left half-done, too.
 func (c *Cache) shrink(room int64) error {
-	names, err := os.ReadDir(c.dir)
+	all, err := c.contents()
 	if err != nil {
 		return err
 	}
-	var all []kept
 	total := room
-	for _, entry := range names {
-		path := filepath.Join(c.dir, entry.Name())
-		switch filepath.Ext(path) {
-		case "":
-			k, err := look(path)
-			if err != nil {
-				return err
-			}
-			total += k.bytes
-			all = append(all, k)
-		case suffixNew:
-			err = c.clear(strings.TrimSuffix(path, suffixNew), path)
-		case suffixOld:
-			err = os.RemoveAll(path)
-		}
-		if err != nil {
-			return err
-		}
+	for _, k := range all {
+		total += k.bytes
 	}
-	slices.SortFunc(all, func(a, b kept) int { return cmp.Or(a.used.Compare(b.used), strings.Compare(a.place, b.place)) })
 	for _, k := range all {
 		if total <= c.max {
 			break
@@ -65,6 +48,56 @@ func (c *Cache) shrink(room int64) error {
 		}
 	}
 	return nil
+}
+
+// retry removes the content that was used least lately of those that nobody reads where an error says that the disk is full.
+// It reports whether there was one, so that another try may do better.
+func (c *Cache) retry(full error) bool {
+	if !errors.Is(full, syscall.ENOSPC) && !errors.Is(full, syscall.EDQUOT) {
+		return false
+	}
+	all, err := c.contents()
+	if err != nil {
+		return false
+	}
+	for _, k := range all {
+		if removed, err := remove(k.place); err == nil && removed {
+			return true
+		}
+	}
+	return false
+}
+
+// contents are those that the cache has, what was used least lately first. What was left half-done is cleared away.
+func (c *Cache) contents() ([]kept, error) {
+	names, err := os.ReadDir(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []kept
+	for _, entry := range names {
+		path := filepath.Join(c.dir, entry.Name())
+		suffix := filepath.Ext(path)
+		if !isHex(strings.TrimSuffix(entry.Name(), suffix)) {
+			continue
+		}
+		switch suffix {
+		case "":
+			var k kept
+			if k, err = look(path); err == nil {
+				all = append(all, k)
+			}
+		case suffixNew, suffixLock:
+			err = clearAway(strings.TrimSuffix(path, suffix))
+		case suffixOld:
+			err = os.RemoveAll(path)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(all, func(a, b kept) int { return cmp.Or(a.used.Compare(b.used), strings.Compare(a.place, b.place)) })
+	return all, nil
 }
 
 // look says what is known of a content. One that is being removed takes nothing.
@@ -85,8 +118,14 @@ func look(place string) (kept, error) {
 	return k, nil
 }
 
-// clear removes a folder that somebody began to fill and does not fill any more.
-func (c *Cache) clear(place, part string) error {
+// clearAway removes what is left of one who was killed while he fetched a content: a folder that nobody fills any more, and the
+// lock where there is no content.
+func clearAway(place string) error {
+	if _, err := os.Lstat(place); err == nil {
+		if _, err := os.Lstat(place + suffixNew); errors.Is(err, os.ErrNotExist) {
+			return nil // as it nearly always is
+		}
+	}
 	held, err := flock.TryOpen(place+suffixLock, flock.Exclusive)
 	if errors.Is(err, flock.ErrBusy) {
 		return nil
@@ -94,7 +133,12 @@ func (c *Cache) clear(place, part string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.RemoveAll(part), held.Close())
+	err = os.RemoveAll(place + suffixNew)
+	if _, missing := os.Lstat(place); errors.Is(missing, os.ErrNotExist) {
+		// Whoever opens it in between finds, once he has the lock, that it is no more where it was.
+		err = errors.Join(err, os.Remove(held.Name()))
+	}
+	return errors.Join(err, held.Close())
 }
 
 // remove removes a content unless somebody reads it.

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/flock"
 	"rukpak.io/apiserver/pkg/tarball"
@@ -100,7 +102,16 @@ func OpenVolume(ctx context.Context, dir string, opts VolumeOptions) (*Volume, e
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("open the volume: there is no folder %s: mount a volume there, or make it: %w", dir, os.ErrNotExist)
 	}
-	held, err := flock.Open(ctx, filepath.Join(dir, lockName), flock.Exclusive)
+	lock := filepath.Join(dir, lockName)
+	_, err := ours(lock, 0)
+	var held *os.File
+	if err == nil {
+		held, err = flock.TryOpen(lock, flock.Exclusive)
+	}
+	if errors.Is(err, flock.ErrBusy) {
+		klog.FromContext(ctx).Info("Another rukpak-fetch has the folder: waiting until it ends", "dir", dir)
+		held, err = flock.Open(ctx, lock, flock.Exclusive)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the volume: %w", err)
 	}
@@ -114,20 +125,40 @@ func OpenVolume(ctx context.Context, dir string, opts VolumeOptions) (*Volume, e
 // Close lets others open the volume.
 func (v *Volume) Close() error { return v.held.Close() }
 
-// tidy removes what is half-done.
+// tidy removes what is half-done. The error is ErrForeign where something else has a name that will be needed.
 func (v *Volume) tidy() error {
+	for name, kind := range map[string]fs.FileMode{toldName: 0, toldName + suffixNew: 0, nextName: fs.ModeSymlink} {
+		if _, err := ours(filepath.Join(v.dir, name), kind); err != nil {
+			return err
+		}
+	}
 	entries, err := os.ReadDir(v.dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), suffixNew) {
+		if halfDone(e) {
 			if err := os.RemoveAll(filepath.Join(v.dir, e.Name())); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// halfDone reports whether an entry of a volume is what this package leaves when it is killed, and nothing foreign.
+func halfDone(e fs.DirEntry) bool {
+	switch e.Name() {
+	case nextName:
+		return e.Type() == fs.ModeSymlink
+	case toldName + suffixNew:
+		return e.Type() == 0
+	}
+	name, ok := strings.CutSuffix(e.Name(), suffixNew)
+	if ok {
+		_, ok = digestOf(name)
+	}
+	return ok && e.IsDir()
 }
 
 // Current is the digest of the content that is current; empty where there is none. The error is ErrForeign where "current" is
@@ -158,7 +189,7 @@ func Current(dir string) (string, error) {
 func digestOf(name string) (string, bool) {
 	text, ok := strings.CutPrefix(name, prefix)
 	raw, err := hex.DecodeString(text)
-	return algorithm + text, ok && err == nil && len(raw) == 32
+	return algorithm + text, ok && err == nil && len(raw) == 32 && text == strings.ToLower(text)
 }
 
 // fits is about what the server says of a content, so that one that is too large is not read again and again up to the bound.
@@ -196,6 +227,9 @@ func (v *Volume) Put(ctx context.Context, digest string, content io.Reader) (cha
 // write writes content to a folder that is not there, in a way that it is there as a whole or not at all.
 func (v *Volume) write(ctx context.Context, place string, content io.Reader) error {
 	part := place + suffixNew
+	if _, err := ours(part, fs.ModeDir); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(part); err != nil {
 		return err
 	}
@@ -225,6 +259,9 @@ func (v *Volume) swap(name, before string) error {
 		}
 	}
 	next := filepath.Join(v.dir, nextName)
+	if _, err := ours(next, fs.ModeSymlink); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(next); err != nil { // of a process that ended in between
 		return err
 	}
@@ -310,6 +347,9 @@ func (v *Volume) setTold(digest string) error {
 		return err
 	}
 	part := filepath.Join(v.dir, toldName+suffixNew)
+	if _, err := ours(part, 0); err != nil {
+		return err
+	}
 	if err := os.WriteFile(part, []byte(digest), 0o644); err != nil {
 		return err
 	}

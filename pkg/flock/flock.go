@@ -31,9 +31,10 @@ const (
 
 // TryOpen opens the file at a path, which it makes, and locks it until it is closed. It does not wait: the error is ErrBusy
 // where somebody has it. The file may be removed by whoever has it alone.
+// A symbolic link at the path is not followed, and an error.
 func TryOpen(path string, kind Kind) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|noFollow, 0o600)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +58,7 @@ func isAt(f *os.File, path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	now, err := os.Stat(path)
+	now, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

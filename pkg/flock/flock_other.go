@@ -10,6 +10,9 @@ import (
 	"os"
 )
 
+// noFollow is nothing there: no lock is had of what is opened.
+const noFollow = 0
+
 // Try fails where there are no such locks.
 func Try(f *os.File, _ Kind) error {
 	return &os.PathError{Op: "lock", Path: f.Name(), Err: errors.ErrUnsupported}

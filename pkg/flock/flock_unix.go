@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// noFollow keeps opening a file from following a symbolic link.
+const noFollow = unix.O_NOFOLLOW
+
 // Try takes or changes the lock of an open file or folder. It does not wait: the error is ErrBusy where somebody else has
 // it.
 func Try(f *os.File, kind Kind) error {

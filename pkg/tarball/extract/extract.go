@@ -59,6 +59,8 @@ type Summary struct {
 	tarball.Summary
 	// Disk is about what it takes on a disk, in bytes.
 	Disk int64
+	// Entries are all of its entries, directories among them.
+	Entries int64
 }
 
 // Tree writes what r, a canonical archive, holds to dir, an empty folder. What was written before an error stays. An error of
@@ -82,7 +84,7 @@ func Tree(ctx context.Context, r io.Reader, dir string, opts Options) (Summary, 
 	if err == nil {
 		err = t.close()
 	}
-	return Summary{Summary: summary, Disk: t.disk}, err
+	return Summary{Summary: summary, Disk: t.disk, Entries: t.entries}, err
 }
 
 // tree is a folder that is being filled.
@@ -90,6 +92,8 @@ type tree struct {
 	root *os.Root
 	mode func(tarball.Entry) fs.FileMode
 	disk int64
+	// entries are those that were written.
+	entries int64
 	// closed are the directories whose permissions keep their owner out, and which get them at the end.
 	closed []directory
 	err    error // of the disk
@@ -118,6 +122,7 @@ func (t *tree) visit(e tarball.Entry, content io.Reader) error {
 	if err != nil && source.err == nil {
 		t.err = failed(e.Name, err)
 	}
+	t.entries++
 	t.disk += block + (e.Size+block-1)/block*block
 	return err
 }
