@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,8 +50,7 @@ func startEtcd(t *testing.T, namespace string) string {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(authority.Certificate())
-	client := &http.Client{Timeout: etcdAnswers, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}}}
-	defer client.CloseIdleConnections()
+	config := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}
 
 	newSecret(t, namespace, "rukpak-etcd-client", map[string][]byte{"ca.crt": authority.CertPEM, "tls.crt": clientCert, "tls.key": clientKey})
 	for try := 1; ; try++ {
@@ -62,7 +60,9 @@ func startEtcd(t *testing.T, namespace string) string {
 			if !etcd.Running() {
 				return nil
 			}
-			if err := healthy(t.Context(), client, url); err != nil {
+			ctx, cancel := context.WithTimeout(t.Context(), etcdAnswers)
+			defer cancel()
+			if err := harness.Probe(ctx, url+"/health", config); err != nil {
 				return fmt.Errorf("etcd does not answer: %w: %s", err, etcd.Log())
 			}
 			return nil
@@ -111,23 +111,6 @@ func beginEtcd(t *testing.T, url string, files map[string][]byte) *harness.Proce
 		}
 	})
 	return etcd
-}
-
-// healthy asks etcd whether it takes requests.
-func healthy(ctx context.Context, client *http.Client, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/health", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("/health says %s", resp.Status)
-	}
-	return nil
 }
 
 func newSecret(t *testing.T, namespace, name string, files map[string][]byte) {

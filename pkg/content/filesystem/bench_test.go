@@ -9,40 +9,24 @@ import (
 	"io"
 	"testing"
 
+	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/contenttest"
 )
 
-var benchSizes = []int64{20 << 10, 64 << 20}
-
-const benchChunk = 256 << 10 // as the server copies
-
 func BenchmarkWrite(b *testing.B) {
-	for _, size := range benchSizes {
-		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
-			s := open(b, b.TempDir())
-			defer s.Close()
-			text := contenttest.Blob{Seed: 1, Size: size}.Bytes(b)
-			b.SetBytes(size)
-			for b.Loop() {
-				w, err := s.Create(b.Context())
-				if err != nil {
-					b.Fatal(err)
-				}
-				for rest := text; len(rest) > 0; rest = rest[min(benchChunk, len(rest)):] {
-					if _, err := w.Write(rest[:min(benchChunk, len(rest))]); err != nil {
-						b.Fatal(err)
-					}
-				}
-				if err := w.Commit(b.Context(), w.Digest()); err != nil {
-					b.Fatal(err)
-				}
+	contenttest.BenchWrite(b, func(b *testing.B) content.Store {
+		s := open(b, b.TempDir())
+		b.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				b.Error(err)
 			}
 		})
-	}
+		return s
+	})
 }
 
 func BenchmarkRead(b *testing.B) {
-	for _, size := range benchSizes {
+	for _, size := range contenttest.BenchSizes {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
 			s := open(b, b.TempDir())
 			defer s.Close()
@@ -50,7 +34,7 @@ func BenchmarkRead(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			buffer := make([]byte, benchChunk)
+			buffer := make([]byte, contenttest.BenchChunk)
 			b.SetBytes(size)
 			for b.Loop() {
 				r, err := s.Open(b.Context(), digest, 0, -1)

@@ -190,7 +190,7 @@ func (e *Etcd) Start(ctx context.Context) error {
 		return err
 	}
 	return e.wait(ctx, "it was healthy", func(ctx context.Context) error {
-		return probe(ctx, e.URL+"/health", nil)
+		return Probe(ctx, e.URL+"/health", nil)
 	})
 }
 

@@ -175,5 +175,5 @@ func (m *Member) Healthy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return probe(ctx, m.URL+"/health", config)
+	return Probe(ctx, m.URL+"/health", config)
 }

@@ -68,7 +68,7 @@ func (s *Server) startUntil(ctx context.Context, check string) error {
 
 // Probe expects 200 from a path of the server that needs no credential.
 func (s *Server) Probe(ctx context.Context, path string) error {
-	return probe(ctx, s.URL+path, &tls.Config{RootCAs: s.Authority()})
+	return Probe(ctx, s.URL+path, &tls.Config{RootCAs: s.Authority()})
 }
 
 // Begin starts the server and does not wait for it.
@@ -126,8 +126,8 @@ func startStandalone(ctx context.Context, start func(*Server, context.Context) e
 	return s, err
 }
 
-// probe expects 200 from a URL.
-func probe(ctx context.Context, url string, config *tls.Config) error {
+// Probe expects 200 from a URL. The error says what is answered in its place.
+func Probe(ctx context.Context, url string, config *tls.Config) error {
 	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

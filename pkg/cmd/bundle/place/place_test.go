@@ -113,13 +113,7 @@ func TestWhatArrivesStays(t *testing.T) {
 		{"a file", false, map[string]string{"x": "mine"}, []string{"x=mine"}, ErrArrived},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			dir := t.TempDir()
-			path := filepath.Join(dir, "x")
-			if test.empty {
-				if err := os.Mkdir(path, 0o755); err != nil {
-					t.Fatal(err)
-				}
-			}
+			dir, path := target(t, test.empty)
 			p := opened(t, path, false)
 			tree(t, dir, test.arrives)
 			if err := p.Put(); !errors.Is(err, test.err) {
@@ -182,6 +176,19 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
+// target is a path in a folder of its own, where nothing is, or an empty folder.
+func target(t *testing.T, empty bool) (dir, path string) {
+	t.Helper()
+	dir = t.TempDir()
+	path = filepath.Join(dir, "x")
+	if empty {
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, path
+}
+
 // A name of its own and one that is taken are refused before anything is moved.
 func TestNamesThatCannotCome(t *testing.T) {
 	for _, test := range []struct {
@@ -189,13 +196,7 @@ func TestNamesThatCannotCome(t *testing.T) {
 		empty bool
 	}{{"new", false}, {"filled", true}} {
 		t.Run(test.name, func(t *testing.T) {
-			dir := t.TempDir()
-			path := filepath.Join(dir, "x")
-			if test.empty {
-				if err := os.Mkdir(path, 0o755); err != nil {
-					t.Fatal(err)
-				}
-			}
+			dir, path := target(t, test.empty)
 			p := opened(t, path, true)
 			fresh := p.work.at(newName)
 			if p.name != "" {
