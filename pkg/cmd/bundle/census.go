@@ -66,7 +66,7 @@ func (c *census) findings() []finding {
 		return fmt.Sprintf("%d of %s %s: %s", len(some), plural(c.all, "bundle"), c.where, names(some))
 	}
 	if len(c.classless) > 0 {
-		findings = append(findings, warning("make that class, or a default one; the class of a bundle is set once: with a misspelt one it is made anew", "the class does not exist, of %s", of(c.classless)))
+		findings = append(findings, warning(makeClass, "the class does not exist, of %s", of(c.classless)))
 	}
 	if len(c.failing) > 0 {
 		findings = append(findings, warning(program+" describe NAME -n NAMESPACE says what to do about each", "not unpacked, %s", of(c.failing)))

@@ -20,6 +20,9 @@ import (
 // fieldClass is the field of the cause that the server gives where content is not what the provisioner of the class asks for.
 const fieldClass = "spec.provisionerClassName"
 
+// makeClass is what to do where the class of a bundle does not exist.
+const makeClass = "make that class, or a default one; the class of a bundle is set once: with a misspelt one it is made anew"
+
 // hasClass fails where the class of a bundle is known not to exist. Who may not look need not know.
 func (s *session) hasClass(ctx context.Context, class string) error {
 	if class == "" {
@@ -61,7 +64,7 @@ func (s *session) wayOut(err error, name, from string) string {
 	again := fmt.Sprintf("kubectl delete bundle %s%s, and %s create %[1]s --from %[4]s --class CLASS%[2]s", name, s.nameFlag(), program, from)
 	switch {
 	case apierrors.HasStatusCause(err, v1alpha1.ReasonClassMissing):
-		return "make that class, or a default one; the class of a bundle is set once, so with a misspelt one it is made anew: " + again
+		return makeClass + ": " + again
 	case refusedByClass(err):
 		return "the folder has to contain manifests/ with Kubernetes manifests, as the class of the bundle wants: mend the files; " +
 			"for any other files the bundle is made anew with a class that takes them, such as raw: " + strings.Replace(again, "CLASS", "raw", 1)
