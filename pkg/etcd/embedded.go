@@ -86,7 +86,7 @@ func StartWithQuota(ctx context.Context, dir string, quota int64) (_ *Embedded, 
 	if err != nil {
 		return nil, err
 	}
-	if err := checkDatabase(dir); err != nil {
+	if err := checkData(dir); err != nil {
 		return nil, err
 	}
 	if e.server, err = embed.StartEtcd(config); err != nil {

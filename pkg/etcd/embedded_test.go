@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,30 +135,67 @@ func scan(t *testing.T, path string, line func(fields []string)) {
 }
 
 // A database that is none, or only the beginning of one, is an error that names it, and not the end of the process.
-func TestADamagedDatabase(t *testing.T) {
-	for name, damage := range map[string]func(file string) error{
-		"other bytes": func(file string) error { return os.WriteFile(file, []byte(strings.Repeat("garbage ", 8<<10)), 0o600) },
-		"few bytes":   func(file string) error { return os.WriteFile(file, []byte("garbage"), 0o600) },
-		"cut":         func(file string) error { return os.Truncate(file, 8<<10) },
+func TestDamagedData(t *testing.T) {
+	const database, log = "snap/db", "wal"
+	garbage := []byte(strings.Repeat("garbage ", 8<<10))
+	// newest is the file of the log that is written to.
+	newest := func(dir string) string {
+		names, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+		if err != nil || len(names) == 0 {
+			t.Fatalf("%s: %v, %v", dir, names, err)
+		}
+		return slices.Max(names)
+	}
+	for name, test := range map[string]struct {
+		place  string
+		damage func(place string) error
+	}{
+		"the database has other bytes": {database, func(file string) error { return os.WriteFile(file, garbage, 0o600) }},
+		"the database has few bytes":   {database, func(file string) error { return os.WriteFile(file, garbage[:7], 0o600) }},
+		"the database is cut":          {database, func(file string) error { return os.Truncate(file, 8<<10) }},
+		"the database is gone":         {database, os.Remove},
+		"the log is gone":              {log, os.RemoveAll},
+		"the log is empty":             {log, func(dir string) error { return os.Truncate(newest(dir), 0) }},
+		"the log has zeros":            {log, func(dir string) error { return os.WriteFile(newest(dir), make([]byte, 64<<20), 0o600) }},
+		"the log has other bytes":      {log, func(dir string) error { return os.WriteFile(newest(dir), garbage, 0o600) }},
+		"the log has one other byte":   {log, func(dir string) error { return alter(newest(dir), 500) }},
+		"the log is cut":               {log, func(dir string) error { return os.Truncate(newest(dir), 400) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			e := start(t, dir)
-			if _, err := e.Client().Put(t.Context(), "k", "v"); err != nil {
-				t.Fatal(err)
+			for i := range 3 * catchUpEntries {
+				if _, err := e.Client().Put(t.Context(), fmt.Sprintf("k%d", i), "v"); err != nil {
+					t.Fatal(err)
+				}
 			}
 			e.Close()
-			file := filepath.Join(dir, "data", "member", "snap", "db")
-			if err := damage(file); err != nil {
+			place := filepath.Join(dir, "data", "member", test.place)
+			if err := test.damage(place); err != nil {
 				t.Fatal(err)
 			}
 			e, err := Start(t.Context(), dir)
 			if err == nil {
 				e.Close()
 			}
-			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), file) {
+			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), place) {
 				t.Errorf("it starts with %v", err)
 			}
 		})
 	}
+}
+
+// alter changes one byte of a file.
+func alter(file string, at int64) error {
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, at); err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte{b[0] ^ 1}, at)
+	return err
 }
