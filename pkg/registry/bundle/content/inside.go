@@ -180,6 +180,10 @@ func newInsider(r *REST, o *rukpak.BundleContentOptions, req *http.Request) (*in
 	case o.Recursive && o.Path == "":
 		return nil, badRequest("query parameter recursive: it is for the list of a directory; that of the root is at content/")
 	}
+	// The parser of options drops some of them.
+	if strings.Contains(req.URL.Path, "//") {
+		return nil, badRequest("path %q: the component \"\" cannot be in it", req.URL.Path)
+	}
 	i.path, i.directory = strings.TrimPrefix(o.Path, "/"), strings.HasSuffix(o.Path, "/")
 	if i.path == "" {
 		return i, nil
@@ -189,7 +193,7 @@ func newInsider(r *REST, o *rukpak.BundleContentOptions, req *http.Request) (*in
 		i.path = i.path[:len(i.path)-1]
 	}
 	for part := range strings.SplitSeq(i.path, "/") {
-		if part == "" || part == "." || part == ".." {
+		if part == "." || part == ".." {
 			return nil, badRequest("path %q: the component %q cannot be in it", i.path, part)
 		}
 	}

@@ -129,6 +129,7 @@ func TestInside(t *testing.T) {
 		"another digest":            {path: "app/empty?digest=sha256:" + other, code: 404, says: "not, or no more"},
 		"up":                        {path: "app/a/%2E%2E/empty", code: 400, says: `".."`},
 		"a component of nothing":    {path: "app/a//b.yaml", code: 400, says: `""`},
+		"nothing first":             {path: "app//empty", code: 400, says: `""`},
 		"nothing but a slash":       {path: "app//", code: 400},
 		"a NUL":                     {path: "app/a%00", code: 404},
 		"another format":            {path: "app?format=zip", code: 400, says: `"zip"`},

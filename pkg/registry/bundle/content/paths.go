@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"strings"
 
@@ -50,4 +51,13 @@ func filesOf(err error) []string {
 		}
 	}
 	return files
+}
+
+// WithoutAddresses is an error of a connection without the addresses of its ends, which are nothing to a client: behind an aggregator
+// neither is his.
+func WithoutAddresses(err error) error {
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		return e.Err
+	}
+	return err
 }

@@ -380,7 +380,7 @@ func TestQueriesThatMeanNothing(t *testing.T) {
 	w.addUpload("app")
 	w.put("app", "x")
 	for query, code := range map[string]int{
-		"recursive=maybe": 400, "recursive=False": 400, "recursive=true": 200, "recursive=0": 200, "recursive": 200, "path=a": 400, "path=": 400,
+		"recursive=maybe": 400, "recursive=False": 400, "recursive=true": 200, "recursive=0": 200, "recursive": 200, "path=a": 400, "path=": 400, "digest=": 400, "digest": 400,
 	} {
 		if got := w.do(http.MethodGet, "app/?"+query, nil); got.code != code {
 			t.Errorf("%s: %d %s", query, got.code, got.body)

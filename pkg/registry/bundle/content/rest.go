@@ -212,12 +212,16 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 	}), nil
 }
 
-// checkQuery refuses what the parser of options takes for something else: any word for true, and a path for that of the URL.
+// checkQuery refuses what the parser of options takes for something else: any word for true, a path for that of the URL, and an empty
+// digest, as of a variable that was never set, for none.
 func checkQuery(query url.Values) error {
 	for _, value := range query["recursive"] {
 		if !slices.Contains([]string{"", "true", "1", "false", "0"}, value) {
 			return badRequest("query parameter recursive: %.40q is neither true nor false", value)
 		}
+	}
+	if query.Has("digest") && query.Get("digest") == "" {
+		return badRequest("query parameter digest: it is empty; without it the current content is read")
 	}
 	if query.Has("path") {
 		return badRequest("query parameter path: a file is named by the path of the URL, content/PATH")

@@ -106,7 +106,7 @@ func (w *world) serve(rw http.ResponseWriter, req *http.Request) {
 	}
 	name, inside, ok := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
 	if ok {
-		options.Path = "/" + inside
+		options.Path = "/" + strings.TrimPrefix(inside, "/")
 	}
 	handler, err := w.rest.Connect(ctx, name, options, responder{rw})
 	if err != nil {
