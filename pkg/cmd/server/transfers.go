@@ -18,7 +18,7 @@ import (
 type TransferOptions struct {
 	// MaxReaders and MaxReadersPerUser bound the reads at the same time; 0 means any number.
 	MaxReaders, MaxReadersPerUser int
-	// Drain is how long reads may go on after the server has stopped to take requests.
+	// Drain is how long reads, and parts of uploads, may go on after the server has stopped to take requests.
 	Drain time.Duration
 }
 
@@ -29,7 +29,7 @@ func defaultTransferOptions() TransferOptions {
 func (o *TransferOptions) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.MaxReaders, "max-content-readers", o.MaxReaders, "How many reads of content run at the same time; further ones are told to come again (429). 0 means any number.")
 	fs.IntVar(&o.MaxReadersPerUser, "max-content-readers-per-user", o.MaxReadersPerUser, "How many of them may be those of one user. 0 means any number.")
-	fs.DurationVar(&o.Drain, "content-drain", o.Drain, "How long reads of content may go on once the server has stopped to take requests, at its end. Clients resume what is cut off then. At most a minute counts.")
+	fs.DurationVar(&o.Drain, "content-drain", o.Drain, "How long reads of content, and parts of uploads, may go on once the server has stopped to take requests, at its end. Clients resume what is cut off then. At most a minute counts.")
 }
 
 func (o *TransferOptions) validate() []error {
@@ -46,10 +46,13 @@ func (o *TransferOptions) validate() []error {
 	return errs
 }
 
-// drainContent bounds how long reads of content hold up the end of the server: slow ones would do so for the minute
-// that requests have. It comes when the end begins, and returns at once.
+// drainContent bounds how long transfers of content hold up the end of the server: slow ones would do so for the minute
+// that requests have, and what a part of an upload has brought until then would be lost. It comes when the end begins, and returns at once.
 func (p *process) drainContent() error {
-	time.AfterFunc(p.ServerRun.ShutdownDelayDuration+p.Transfers.Drain, p.server.Content.EndReads)
+	time.AfterFunc(p.ServerRun.ShutdownDelayDuration+p.Transfers.Drain, func() {
+		p.server.Content.EndReads()
+		p.server.Uploads.EndAppends()
+	})
 	return nil
 }
 

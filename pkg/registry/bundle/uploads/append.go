@@ -25,6 +25,7 @@ import (
 	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/content/upload"
 	"rukpak.io/apiserver/pkg/failpoint"
+	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 )
 
 // patch answers PATCH: the body is appended, and may be the end of the upload.
@@ -256,7 +257,7 @@ func beyond(c *call, s *upload.Session) error {
 
 // brokenOff says that the body ended early. Nothing is wrong with it for all that is known, so it is no 400.
 func brokenOff(c *call, in *body) error {
-	return c.status(http.StatusRequestTimeout, "RequestTimeout", "RequestTimeout", "the body ended early, after %d bytes: %v", in.read, in.err)
+	return c.status(http.StatusRequestTimeout, "RequestTimeout", "RequestTimeout", "the body ended early, after %d bytes: %v", in.read, subresource.WithoutAddresses(in.err))
 }
 
 // keepLength writes down the length that a request without a body has told of.

@@ -15,7 +15,10 @@ import (
 	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 )
 
-var errInterrupted = errors.New("another request to the upload has come")
+var (
+	errInterrupted = errors.New("another request to the upload has come")
+	errEnded       = errors.New("the server ends; go on at another one, or at the next")
+)
 
 // body reads the body of a request, which another goroutine can interrupt. It remembers how it ended.
 type body struct {
@@ -23,10 +26,10 @@ type body struct {
 	control     *http.ResponseController
 	began       time.Time
 	read        int64
-	err         error // other than io.EOF
-	interrupted atomic.Bool
-	wanted      func() bool   // whether somebody waits for its place
-	waited      time.Duration // for the client
+	err         error                 // other than io.EOF
+	interrupted atomic.Pointer[error] // why, if it is
+	wanted      func() bool           // whether somebody waits for its place
+	waited      time.Duration         // for the client
 
 	// ended means that there is nothing more to read. net/http then reads on to see whether the client goes away, and
 	// would take a deadline for that.
@@ -45,8 +48,8 @@ func (b *body) Read(p []byte) (int, error) {
 	// Where deadlines are not supported a read is simply not bounded. The deadline comes before the look: that of
 	// an interruption is later than this one, or seen.
 	_ = b.control.SetReadDeadline(time.Now().Add(subresource.StallTimeout))
-	if b.interrupted.Load() {
-		b.err = errInterrupted
+	if cause := b.interrupted.Load(); cause != nil {
+		b.err = *cause
 		return 0, b.err
 	}
 	if subresource.TooSlow(b.began, b.read, subresource.SlowestUpload) {
@@ -65,8 +68,8 @@ func (b *body) Read(p []byte) (int, error) {
 		b.end()
 	} else if err != nil {
 		b.err = err
-		if b.interrupted.Load() {
-			b.err = errInterrupted
+		if cause := b.interrupted.Load(); cause != nil {
+			b.err = *cause
 		}
 	}
 	return n, err
@@ -84,13 +87,13 @@ func (b *body) end() {
 }
 
 // interrupt ends the reading, soon: what has come until then is kept. A request that has read all goes on.
-func (b *body) interrupt() {
+func (b *body) interrupt(cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended {
 		return
 	}
-	b.interrupted.Store(true)
+	b.interrupted.CompareAndSwap(nil, &cause)
 	_ = b.control.SetReadDeadline(time.Now())
 }
 
@@ -113,6 +116,9 @@ func (r *REST) begin(c *call, b *body) (end func(), err error) {
 		if now == nil {
 			mine := &running{body: b, done: make(chan struct{})}
 			r.running[c.id] = mine
+			if r.ended {
+				b.interrupt(errEnded)
+			}
 			r.mu.Unlock()
 			return func() {
 				r.mu.Lock()
@@ -127,6 +133,17 @@ func (r *REST) begin(c *call, b *body) (end func(), err error) {
 		if err := r.interrupt(c, now); err != nil {
 			return nil, err
 		}
+	}
+}
+
+// EndAppends ends the requests that append, and those that come, since the server ends: each keeps what it has, and its client goes on
+// from there.
+func (r *REST) EndAppends() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	for _, now := range r.running {
+		now.body.interrupt(errEnded)
 	}
 }
 
@@ -155,7 +172,7 @@ func (r *REST) interrupt(c *call, now *running) error {
 func (r *running) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	r.body.interrupt()
+	r.body.interrupt(errInterrupted)
 	select {
 	case <-r.done:
 		return nil

@@ -5,6 +5,7 @@ package uploads
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -73,6 +74,30 @@ func TestTheBeginningOfABrokenPartIsKept(t *testing.T) {
 		t.Fatalf("the offset is %d, not %d", a.offset(t), at)
 	}
 	if a := w.patch(1, path, at, body[at:], true); a.code != http.StatusCreated || w.content() != digest {
+		t.Errorf("%d %s", a.code, a.body)
+	}
+}
+
+// What a part has brought when the server ends is kept, and the client is told so.
+func TestTheEndOfTheServerKeepsWhatHasCome(t *testing.T) {
+	w := newWorld(t)
+	body, digest := archive(t, map[string]string{"a": noise(1, 50<<10)})
+	path := w.begin()
+	conn := w.raw(0, path, 0, len(body), string(body[:5000]))
+	waitUntil(t, func() bool { return w.store.written.Load() == 5000 })
+	w.replicas[0].EndAppends()
+	said, err := io.ReadAll(conn)
+	if err := errors.Join(err, conn.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if answer := string(said); !strings.Contains(answer, " 408 ") || !strings.Contains(answer, "Upload-Offset: 5000\r\n") || !strings.Contains(answer, "the server ends") {
+		t.Errorf("%s", answer)
+	}
+	// Of one that comes later nothing is read.
+	if answer := w.hangUp(w.raw(0, path, 5000, len(body)-5000, "x")); !strings.Contains(answer, "Upload-Offset: 5000\r\n") || !strings.Contains(answer, "the server ends") {
+		t.Errorf("%s", answer)
+	}
+	if a := w.patch(1, path, 5000, body[5000:], true); a.code != http.StatusCreated || w.content() != digest {
 		t.Errorf("%d %s", a.code, a.body)
 	}
 }

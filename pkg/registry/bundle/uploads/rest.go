@@ -92,6 +92,7 @@ type REST struct {
 	// running are the requests that append to a session, and completions the commits, here, by session ID.
 	running     map[string]*running
 	completions map[string]*completion
+	ended       bool // no more is read, since the server ends
 }
 
 var (

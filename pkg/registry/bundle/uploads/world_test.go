@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -398,6 +399,7 @@ type faultyStore struct {
 	room, create error
 	// meanwhile, if set, is called once before a Commit: what others do in between.
 	meanwhile func()
+	written   atomic.Int64 // by all writers
 }
 
 func (f *faultyStore) Room(ctx context.Context) error {
@@ -418,6 +420,12 @@ func (f *faultyStore) Create(ctx context.Context) (content.Writer, error) {
 type faultyWriter struct {
 	content.Writer
 	of *faultyStore
+}
+
+func (f *faultyWriter) Write(b []byte) (int, error) {
+	n, err := f.Writer.Write(b)
+	f.of.written.Add(int64(n))
+	return n, err
 }
 
 func (f *faultyWriter) Commit(ctx context.Context, digest string) error {
