@@ -85,13 +85,18 @@ func limits(l *rukpak.ContentLimits, path *field.Path) field.ErrorList {
 	if l == nil {
 		return nil
 	}
-	positive := func(q *resource.Quantity, name string) {
-		if q != nil && q.Sign() <= 0 {
+	bytes := func(q *resource.Quantity, name string) {
+		switch {
+		case q == nil:
+		case q.Sign() <= 0:
 			errs = append(errs, field.Invalid(path.Child(name), q.String(), "must be greater than 0"))
+		case q.MilliValue()%1000 != 0 && q.CmpInt64(1<<50) < 0:
+			// As 100m, which was meant to be 100M.
+			errs = append(errs, field.Invalid(path.Child(name), q.String(), "must be a whole number of bytes: m is a thousandth, M a million"))
 		}
 	}
-	positive(l.CompressedBytes, "compressedBytes")
-	positive(l.Bytes, "bytes")
+	bytes(l.CompressedBytes, "compressedBytes")
+	bytes(l.Bytes, "bytes")
 	if l.Files != nil && *l.Files <= 0 {
 		errs = append(errs, field.Invalid(path.Child("files"), *l.Files, "must be greater than 0"))
 	}

@@ -80,6 +80,10 @@ func TestClass(t *testing.T) {
 		"limits":                         {change: func(c *rukpak.ProvisionerClass) { compressed("1")(c); bytes("1Gi")(c); files(1)(c) }},
 		"no compressed bytes":            {change: compressed("0"), want: []string{"limits.compressedBytes FieldValueInvalid"}},
 		"negative bytes":                 {change: bytes("-1"), want: []string{"limits.bytes FieldValueInvalid"}},
+		"a part of a byte":               {change: bytes("100m"), want: []string{"limits.bytes FieldValueInvalid"}},
+		"bytes and a part of one":        {change: compressed("1.5"), want: []string{"limits.compressedBytes FieldValueInvalid"}},
+		"a part of a larger unit":        {change: compressed("1.5Ki")},
+		"the most bytes":                 {change: bytes("8Ei")},
 		"no files":                       {change: files(0), want: []string{"limits.files FieldValueInvalid"}},
 	})
 }
