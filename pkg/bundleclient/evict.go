@@ -107,9 +107,8 @@ func look(place string) (kept, error) {
 	if err != nil {
 		return k, ignoreMissing(err)
 	}
-	if k.bytes, err = strconv.ParseInt(string(text), 10, 64); err != nil {
-		return k, err
-	}
+	// One that is no number, since the disk was full or somebody wrote it, counts as nothing: the content goes when its turn comes.
+	k.bytes, _ = strconv.ParseInt(string(text), 10, 64)
 	info, err := os.Stat(place + suffixLock)
 	if err != nil {
 		return k, ignoreMissing(err) // then it was never used
