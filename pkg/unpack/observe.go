@@ -26,7 +26,7 @@ func (t *term) startRecording(ctx context.Context) (stop func(), err error) {
 	if t.Kube == nil {
 		return func() {}, nil
 	}
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: t.Kube.EventsV1()})
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: t.Events})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return nil, fmt.Errorf("events: %w", err)
 	}

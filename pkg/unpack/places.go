@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -39,12 +40,16 @@ func (w *work) place(ctx context.Context) (goOn bool, after time.Duration, err e
 	if refused != nil {
 		return true, 0, nil // its attempt ends where it begins, and takes no place
 	}
-	turn := w.ask(queue.Claim{Since: w.since(), Kind: w.kind(mode), Image: w.bundle.Spec.Source.Image.Reference})
-	switch {
-	case !turn.Come:
+	image := w.bundle.Spec.Source.Image
+	turn := w.ask(queue.Claim{
+		Since: w.since(), Kind: w.kind(mode), Image: image.Reference,
+		Pulled: mode != v1alpha1.UnpackModeDirect && image.PullPolicy != corev1.PullNever,
+	})
+	if !turn.Come {
 		after, err = w.waitTurn(ctx, turn)
 		return false, after, err
-	case len(turn.With) > 0:
+	}
+	if len(turn.With) > 0 {
 		after, err = w.share(ctx, turn.With)
 		return false, after, err
 	}

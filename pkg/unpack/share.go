@@ -185,6 +185,7 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 	case o.State == pod.Waiting && o.Reason == "":
 		return w.quietShared(ctx, p)
 	case o.Reason == v1alpha1.ReasonImagePullThrottled && w.now.Sub(u.StartTime.Time) < quietAfter:
+		w.pulls.refused(w.now)
 		return quietAfter, nil // it is over soon, and all of the pod would have to say so
 	case o.Reason == v1alpha1.ReasonUnschedulable:
 		return w.unscheduled(ctx, p, o)
@@ -230,7 +231,8 @@ func (w *work) sharedPod(ctx context.Context, u *v1alpha1.UnpackStatus) (*corev1
 // the image of another bundle is known to be what was amiss.
 func (w *work) apart(ctx context.Context, innocent bool) (time.Duration, error) {
 	u := w.bundle.Status.Unpack
-	claim := queue.Claim{Since: w.since(), Image: w.bundle.Spec.Source.Image.Reference}
+	image := w.bundle.Spec.Source.Image
+	claim := queue.Claim{Since: w.since(), Image: image.Reference, Pulled: image.PullPolicy != corev1.PullNever}
 	if innocent && u.Attempt <= sharedAgain {
 		claim.Kind = w.ownKind()
 		claim.Leave = claim.Kind != ""

@@ -54,6 +54,7 @@ type term struct {
 	looks      *looks
 	places     *queue.Queue
 	launches   launches
+	pulls      *pulls // nil where there is no pace
 	told       told
 	recorder   events.EventRecorder // nil without a cluster
 }
@@ -69,7 +70,12 @@ func newTerm(r *Reconciler) *term {
 		direct: direct{slots: make(chan struct{}, r.config.Workers)},
 	}
 	t.looks = newLooks(t.queue.Add)
-	t.places = queue.New(r.config.Limits, t.queue.Add)
+	limits := r.config.Limits
+	if r.config.Kube != nil && r.config.Pulls.PerSecond > 0 {
+		t.pulls = newPulls(r.config.Pulls, t.pullLoad)
+		limits.Pace = t.pulls.wait
+	}
+	t.places = queue.New(limits, t.queue.Add)
 	return t
 }
 

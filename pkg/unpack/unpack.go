@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"k8s.io/client-go/kubernetes"
+	eventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	"rukpak.io/apiserver/pkg/platform"
@@ -81,9 +82,13 @@ type Config struct {
 	Room func(ctx context.Context, store string) error
 	// Limits bound how many unpack pods, and pulls in mode Direct, there are at once: 64 by default, and 16 for a
 	// namespace. Up to 16 bundles that are alike but for their images, of which there are up to 5, share a pod, and
-	// gather for 200 ms. A kubelet pulls ten images in a row, and five in a second; what is beyond that has to be
-	// tried again, with all images of the pod.
+	// gather for 200 ms.
 	Limits queue.Limits
+	// Pulls is what a kubelet lets pods pull: pods are made no faster than that. By default they are made as fast as can be.
+	Pulls PullRate
+	// Events records what happens to bundles. It is not Kube's, so that the events of many bundles do not hold up what is done for them.
+	// By default it is.
+	Events eventsv1.EventsV1Interface
 	// Tracer records attempts of bundles whose creation was traced. Without it none are.
 	Tracer trace.Tracer
 	// Stages know what those attempts took whose content this process was sent. Nil knows nothing.
@@ -128,6 +133,10 @@ func New(config Config) (*Reconciler, error) {
 			*n.value = n.byDefault
 		}
 	}
+	if config.Pulls.PerSecond > 0 {
+		config.Pulls.Burst = max(config.Pulls.Burst, 1)
+		config.Limits.Images = min(config.Limits.Images, config.Pulls.Burst)
+	}
 	for _, d := range []struct {
 		value     *time.Duration
 		byDefault time.Duration
@@ -141,6 +150,9 @@ func New(config Config) (*Reconciler, error) {
 		if *d.value <= 0 {
 			*d.value = d.byDefault
 		}
+	}
+	if config.Events == nil && config.Kube != nil {
+		config.Events = config.Kube.EventsV1()
 	}
 	if config.Platform.IsZero() {
 		config.Platform = platform.Own()

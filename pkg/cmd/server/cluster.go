@@ -16,6 +16,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	eventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -41,11 +42,22 @@ func (o *Options) clusterConfig() (*rest.Config, error) {
 	return rest.InClusterConfig()
 }
 
+// What the server may ask of the cluster in a second, and in a row: it makes some pods in a second at most, and looks at those that
+// have something to say. Fair shares are what kube-apiserver's flow control is for.
+const (
+	clusterQPS   = 100
+	clusterBurst = 200
+)
+
 // joinCluster makes the clients of the cluster.
 func (p *process) joinCluster() error {
 	config, err := p.clusterConfig()
 	if err != nil {
 		return fmt.Errorf("find the cluster: %w", err)
+	}
+	config.QPS, config.Burst = clusterQPS, clusterBurst
+	if p.events, err = eventsv1.NewForConfig(config); err != nil {
+		return fmt.Errorf("make the client for events: %w", err)
 	}
 	if p.kube, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("make the client of the cluster: %w", err)
@@ -142,6 +154,7 @@ func (p *process) runUnpack(ctx context.Context) error {
 		Stages:  p.stages,
 		Bundles: p.loopback, Kube: p.kube, Direct: image.NewWithAccess(p.Direct.access()), AllowDirect: p.Unpack.AllowDirect, Scratch: p.scratch(),
 		Image: p.Unpack.Image, Key: p.certificates.follower.Identity().AttemptKey, Workers: p.Unpack.Workers, Limits: p.Unpack.Limits,
+		Pulls: unpack.PullRate{Burst: p.Unpack.PullBurst, PerSecond: p.Unpack.PullQPS}, Events: p.events,
 		Backoff: unpack.Backoff{Base: p.Unpack.BackoffBase, Cap: p.Unpack.BackoffCap, Slow: p.Unpack.BackoffSlow, ImageGrace: p.Unpack.ImageGrace},
 	}
 	if p.endpoint != nil {

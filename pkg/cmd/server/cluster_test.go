@@ -6,6 +6,7 @@ package server
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // reviews answers what the server may do.
@@ -157,5 +160,29 @@ func TestEndpoint(t *testing.T) {
 				t.Errorf("asked again: %v", client.Actions())
 			}
 		})
+	}
+}
+
+// Events wait for no more than the requests for other events, and nothing waits for them: thousands come with some hundred bundles.
+func TestEventsHoldUpNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c"}
+	config.CurrentContext = "c"
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	o, _ := parse(t, "--unpack-image=x", "--kubeconfig="+file)
+	p := &process{Options: o, certificates: &certificates{}}
+	if err := p.joinCluster(); err != nil {
+		t.Fatal(err)
+	}
+	events, pods := p.events.RESTClient().GetRateLimiter(), p.kube.CoreV1().RESTClient().GetRateLimiter()
+	if events == pods || events == p.kube.EventsV1().RESTClient().GetRateLimiter() {
+		t.Error("events share a rate with the others")
+	}
+	if pods.QPS() != clusterQPS || events.QPS() != clusterQPS {
+		t.Errorf("%v and %v requests in a second", pods.QPS(), events.QPS())
 	}
 }

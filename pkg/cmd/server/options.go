@@ -97,6 +97,8 @@ type UnpackOptions struct {
 	BackoffCap  time.Duration
 	BackoffSlow time.Duration
 	ImageGrace  time.Duration
+	// PullQPS and PullBurst are what a kubelet lets pods pull. A PullQPS of 0 means any number.
+	PullQPS, PullBurst int
 	// Platform is that of images for bundles and classes that name none.
 	Platform string
 }
@@ -136,6 +138,7 @@ func NewOptions() *Options {
 		Certificates: newCertificateOptions(),
 		Unpack: UnpackOptions{
 			Limits:  queue.Limits{Total: 64, PerNamespace: 16, Share: 16},
+			PullQPS: 5, PullBurst: 10,
 			Workers: 8, BackoffBase: 5 * time.Second, BackoffCap: 5 * time.Minute, BackoffSlow: 30 * time.Minute, ImageGrace: 20 * time.Second,
 			Platform: platform.Own().String(),
 		},
@@ -171,6 +174,8 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.IntVar(&o.Unpack.Limits.Total, "max-unpack-pods", o.Unpack.Limits.Total, "How many unpack pods, and pulls in mode Direct, there are at the same time. Other bundles wait; namespaces take turns.")
 	fs.IntVar(&o.Unpack.Limits.PerNamespace, "max-unpack-pods-per-namespace", o.Unpack.Limits.PerNamespace, "How many of them one namespace has at the same time.")
 	fs.IntVar(&o.Unpack.Limits.Share, "max-bundles-per-unpack-pod", o.Unpack.Limits.Share, "How many bundles of a namespace that wait together, and differ in nothing but their images, share an unpack pod. 1 gives each a pod of its own.")
+	fs.IntVar(&o.Unpack.PullQPS, "kubelet-registry-pull-qps", o.Unpack.PullQPS, "How many images a kubelet pulls in a second (registryPullQPS of the KubeletConfiguration). Unpack pods are made no faster, since a kubelet refuses what is beyond for ten seconds. 0 means any number.")
+	fs.IntVar(&o.Unpack.PullBurst, "kubelet-registry-burst", o.Unpack.PullBurst, "How many images a kubelet pulls in a row before that counts (registryBurst).")
 	fs.IntVar(&o.Unpack.Workers, "unpack-workers", o.Unpack.Workers, "How many bundles are worked on at the same time.")
 	fs.DurationVar(&o.Unpack.BackoffBase, "unpack-backoff", o.Unpack.BackoffBase, "Pause after the first failed attempt; it doubles with each further one.")
 	fs.DurationVar(&o.Unpack.BackoffCap, "unpack-backoff-cap", o.Unpack.BackoffCap, "Longest pause between attempts up to the class's backoffLimit.")
@@ -257,11 +262,14 @@ func (o *Options) Validate() error {
 	}
 	for flag, n := range map[string]int{
 		"max-unpack-pods": o.Unpack.Limits.Total, "max-unpack-pods-per-namespace": o.Unpack.Limits.PerNamespace,
-		"max-bundles-per-unpack-pod": o.Unpack.Limits.Share,
+		"max-bundles-per-unpack-pod": o.Unpack.Limits.Share, "kubelet-registry-burst": o.Unpack.PullBurst,
 	} {
 		if n < 1 {
 			errs = append(errs, fmt.Errorf("--%s: %d is less than 1", flag, n))
 		}
+	}
+	if o.Unpack.PullQPS < 0 {
+		errs = append(errs, fmt.Errorf("--kubelet-registry-pull-qps: %d is negative", o.Unpack.PullQPS))
 	}
 	for flag, d := range map[string]time.Duration{
 		"unpack-backoff": o.Unpack.BackoffBase, "unpack-backoff-cap": o.Unpack.BackoffCap, "unpack-backoff-slow": o.Unpack.BackoffSlow,

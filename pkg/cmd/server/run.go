@@ -21,6 +21,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
+	eventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/klog/v2"
 
 	rukpakadmission "rukpak.io/apiserver/pkg/admission"
@@ -52,8 +53,9 @@ type process struct {
 	// certificates are what is served with, and what the server is trusted by.
 	certificates *certificates
 	config       *genericapiserver.RecommendedConfig
-	kube         kubernetes.Interface // nil when standalone
-	policiesOff  []policy             // whose admission plugins are off, since the cluster lacks them
+	kube         kubernetes.Interface       // nil when standalone
+	events       eventsv1.EventsV1Interface // nil when standalone; it waits for nobody's requests but its own
+	policiesOff  []policy                   // whose admission plugins are off, since the cluster lacks them
 	loopback     clientset.Interface
 	informers    informers.SharedInformerFactory
 	server       *apiserver.Server

@@ -98,3 +98,14 @@ func Stage(pod *corev1.Pod) string {
 	}
 	return "the node was pulling the image or preparing the pod"
 }
+
+// Images is how many images of bundles the node of a pod pulls.
+func Images(pod *corev1.Pod) int {
+	volumes := 0
+	for _, v := range pod.Spec.Volumes {
+		if v.Image != nil {
+			volumes++
+		}
+	}
+	return max(volumes, 1) // else it is that of a container
+}

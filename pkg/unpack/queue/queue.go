@@ -31,6 +31,9 @@ type Limits struct {
 	Share int
 	// Images is how many different images the bundles that share a place have together.
 	Images int
+	// Pace, if set, returns how long a place has to wait whose bundles have so many images pulled by a kubelet; if not at all, they count from
+	// then on. It must not call the Queue.
+	Pace func(images int, now time.Time) time.Duration
 	// Gather is how long a bundle that could share, in a namespace that has a place already, waits for others.
 	Gather time.Duration
 }
@@ -44,6 +47,8 @@ type Claim struct {
 	Kind string
 	// Image is what of the bundle may be different from others of its kind.
 	Image string
+	// Pulled means that a kubelet pulls the image.
+	Pulled bool
 	// Leave gives up the place that the bundle has, so that it can share one with others again.
 	Leave bool
 }
@@ -72,7 +77,8 @@ type Queue struct {
 	held   map[cache.ObjectName]*place
 	lined  map[cache.ObjectName]*waiter
 	used   int
-	lent   int // places that are taken and do not count
+	lent   int  // places that are taken and do not count
+	paced  bool // a place is given as soon as Pace lets it
 }
 
 // space is a namespace.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -183,16 +184,39 @@ func TestSharing(t *testing.T) {
 			b.Ask(name("a", fmt.Sprintf("b-%04d", n)), Claim{Since: start.Add(time.Duration(n) * time.Second), Kind: "k", Image: image}, b.now)
 		}
 		b.Leave(name("z", "runs"), b.now)
-		if turn := b.ask("a", 0, "k"); !turn.Come || !slices.Equal(turn.With, []cache.ObjectName{name("a", "b-0001"), name("a", "b-0003"), name("a", "b-0005")}) {
+		if turn := b.ask("a", 0, "k"); !turn.Come || !slices.Equal(turn.With, []cache.ObjectName{name("a", "b-0001"), name("a", "b-0003"), name("a", "b-0006")}) {
 			t.Errorf("the answer was %+v", turn)
 		}
 		b.Leave(name("a", "b-0001"), b.now)
 		b.Hold(name("a", "b-0000"), "pod", b.now)
-		for _, n := range []int{3, 5, 0} {
+		for _, n := range []int{3, 6, 0} {
 			b.Leave(name("a", fmt.Sprintf("b-%04d", n)), b.now)
 		}
-		if turn := b.ask("a", 2, "k"); !turn.Come || !slices.Equal(turn.With, []cache.ObjectName{name("a", "b-0004"), name("a", "b-0006")}) {
+		if turn := b.ask("a", 2, "k"); !turn.Come || !slices.Equal(turn.With, []cache.ObjectName{name("a", "b-0004"), name("a", "b-0005")}) {
 			t.Errorf("the answer to the one that was left out was %+v", turn)
+		}
+	})
+	t.Run("with those of its own image first", func(t *testing.T) {
+		b := newBench(t, Limits{Total: 1, PerNamespace: 1, Share: 4, Images: 4})
+		b.Hold(name("z", "runs"), "pod", b.now)
+		for n := range 12 {
+			b.Ask(name("a", fmt.Sprintf("b-%04d", n)), Claim{Since: start.Add(time.Duration(n) * time.Second), Kind: "k", Image: string(rune('i' + n%4))}, b.now)
+		}
+		// Three of each of four images: 0 4 8 1, then 2 6 10 3, then what is left.
+		for _, want := range [][]int{{0, 1, 4, 8}, {2, 3, 6, 10}, {5, 7, 9, 11}} {
+			b.Leave(name("z", "runs"), b.now)
+			turn := b.ask("a", want[0], "k")
+			got := append([]cache.ObjectName{name("a", fmt.Sprintf("b-%04d", want[0]))}, turn.With...)
+			for i, member := range got {
+				if len(got) != len(want) || member != name("a", fmt.Sprintf("b-%04d", want[i])) {
+					t.Fatalf("%v share a place, want %v", got, want)
+				}
+				b.Hold(member, "pod", b.now)
+			}
+			b.Hold(name("z", "runs"), "pod", b.now)
+			for _, member := range got {
+				b.Leave(member, b.now)
+			}
 		}
 	})
 	t.Run("one that shares with nobody goes alone", func(t *testing.T) {
@@ -201,6 +225,45 @@ func TestSharing(t *testing.T) {
 		b.ask("a", 2, "k")
 		if turn := b.ask("a", 1, ""); !turn.Come || len(turn.With) > 0 {
 			t.Errorf("the answer was %+v", turn)
+		}
+	})
+}
+
+// Places are given no faster than Pace lets them, and go to who waits by then.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Limits{Total: 10, PerNamespace: 10, Share: 4, Images: 2})
+		left := time.Second
+		var paced []int
+		b.limits.Pace = func(images int, _ time.Time) time.Duration { paced = append(paced, images); return left }
+		ask := func(n int, image string, pulled bool) Turn {
+			return b.Ask(name("a", fmt.Sprintf("b-%04d", n)), Claim{Since: start.Add(time.Duration(n) * time.Second), Kind: "k", Image: image, Pulled: pulled}, b.now)
+		}
+		for n, image := range []string{"i", "j", "i"} {
+			if turn := ask(n, image, true); turn.Come || turn.Again != 0 {
+				t.Fatalf("the answer was %+v", turn)
+			}
+		}
+		time.Sleep(999 * time.Millisecond)
+		synctest.Wait()
+		if called := b.calls(); len(called) > 0 {
+			t.Fatalf("%v were called too early", called)
+		}
+		left = 0
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if called := b.calls(); !slices.Equal(called, []cache.ObjectName{name("a", "b-0000")}) {
+			t.Fatalf("%v were called", called)
+		}
+		if turn := ask(0, "i", true); !turn.Come || len(turn.With) != 2 {
+			t.Errorf("the answer was %+v", turn)
+		}
+		if want := []int{1, 2, 2, 2}; !slices.Equal(paced, want) {
+			t.Errorf("it was asked for %v images, want %v", paced, want)
+		}
+		left = time.Hour
+		if turn := ask(3, "i", false); !turn.Come {
+			t.Errorf("one that no kubelet pulls waits: %+v", turn)
 		}
 	})
 }

@@ -36,7 +36,12 @@ func (q *Queue) serve(now time.Time, asking cache.ObjectName, freed bool) time.D
 			continue
 		}
 		first := s.waiting[0]
-		q.give(s, first)
+		company := q.company(s, first)
+		if left := q.pace(company, now); left > 0 {
+			q.serveIn(left)
+			return again
+		}
+		q.give(first, company)
 		if first.name != asking {
 			q.call(first.name)
 		}
@@ -47,6 +52,37 @@ func (q *Queue) serve(now time.Time, asking cache.ObjectName, freed bool) time.D
 		passed = 0
 	}
 	return again
+}
+
+// pace is how long those who share a place have yet to wait for other images to be pulled.
+func (q *Queue) pace(company []*waiter, now time.Time) time.Duration {
+	if q.limits.Pace == nil {
+		return 0
+	}
+	images := map[string]bool{}
+	for _, w := range company {
+		if w.Pulled {
+			images[w.Image] = true
+		}
+	}
+	if len(images) == 0 {
+		return 0
+	}
+	return q.limits.Pace(len(images), now)
+}
+
+// serveIn gives places later. Until then more may come who have an image in common.
+func (q *Queue) serveIn(left time.Duration) {
+	if q.paced {
+		return
+	}
+	q.paced = true
+	time.AfterFunc(left, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.paced = false
+		q.serve(time.Now(), cache.ObjectName{}, true)
+	})
 }
 
 // gathering is how long the first of a namespace has yet to wait for company. Where nothing is under way nobody
@@ -63,30 +99,36 @@ func (q *Queue) gathering(s *space, now time.Time) time.Duration {
 	return left
 }
 
-// company is who of a namespace shares a place with the first one, that one included, in order. Whose image would be one
-// too many stays where it is, and becomes the first one in time.
+// reach is how many of those who wait are looked at for company: what one who waits can be overtaken by.
+const reach = 1000
+
+// company is who of a namespace shares a place with the first one, that one included: first those of its image, then those
+// of the image of who comes next, so that together they have few, each of which has to be pulled. Whose image would be one too many
+// stays where it is, and becomes the first one in time.
 func (q *Queue) company(s *space, first *waiter) []*waiter {
-	company := []*waiter{first}
 	if first.Kind == "" {
-		return company
+		return []*waiter{first}
 	}
-	images := map[string]bool{first.Image: true}
-	for _, w := range s.waiting {
-		if len(company) == q.limits.Share {
-			break
-		}
-		if w == first || w.Kind != first.Kind || !images[w.Image] && len(images) == q.limits.Images {
+	var images []string // in order
+	byImage := map[string][]*waiter{}
+	for _, w := range s.waiting[:min(len(s.waiting), reach)] {
+		if w.Kind != first.Kind {
 			continue
 		}
-		images[w.Image] = true
-		company = append(company, w)
+		if byImage[w.Image] == nil {
+			images = append(images, w.Image)
+		}
+		byImage[w.Image] = append(byImage[w.Image], w)
 	}
-	return company
+	var company []*waiter
+	for _, image := range images[:min(len(images), q.limits.Images)] {
+		company = append(company, byImage[image]...)
+	}
+	return company[:min(len(company), q.limits.Share)]
 }
 
 // give gives a new place to the first one of a namespace and its company.
-func (q *Queue) give(s *space, first *waiter) {
-	company := q.company(s, first)
+func (q *Queue) give(first *waiter, company []*waiter) {
 	// The name of a bundle with a sign in front is no name of a pod.
 	p := q.take(first.name.Namespace+"/!"+first.name.Name, first.name.Namespace)
 	p.first, p.called = first.name, true
