@@ -145,9 +145,9 @@ func (s *scope) parallel(count int, do func(i int) error) {
 func (s *scope) bundlesReady(prefix string, images []string, count int) time.Duration {
 	s.Helper()
 	bundles := s.rukpak.RukpakV1alpha1().Bundles(s.ns)
-	events, err := bundles.Watch(s.Context(), metav1.ListOptions{})
-	s.must(err)
-	took := s.allDone(prefix, count, events, func(i int) error {
+	took := s.allDone(prefix, count, func() (watch.Interface, error) {
+		return bundles.Watch(s.Context(), metav1.ListOptions{})
+	}, func(i int) error {
 		_, err := bundles.Create(s.Context(), &v1alpha1.Bundle{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%03d", prefix, i)},
 			Spec: v1alpha1.BundleSpec{ProvisionerClassName: s.class, Source: v1alpha1.BundleSource{
@@ -175,9 +175,9 @@ func (s *scope) podsSucceeded(prefix string, images []string, count int) time.Du
 	s.Helper()
 	program := s.serverImage()
 	pods := s.kube.CoreV1().Pods(s.ns)
-	events, err := pods.Watch(s.Context(), metav1.ListOptions{LabelSelector: "app=bench"})
-	s.must(err)
-	took := s.allDone(prefix, count, events, func(i int) error {
+	took := s.allDone(prefix, count, func() (watch.Interface, error) {
+		return pods.Watch(s.Context(), metav1.ListOptions{LabelSelector: "app=bench"})
+	}, func(i int) error {
 		_, err := pods.Create(s.Context(), barePod(fmt.Sprintf("%s-%03d", prefix, i), program, images[i%len(images)]), metav1.CreateOptions{})
 		return err
 	}, func(object runtime.Object) (string, bool, error) {
@@ -195,10 +195,12 @@ func (s *scope) podsSucceeded(prefix string, images []string, count int) time.Du
 	return took
 }
 
-// allDone makes objects at once, and reads events until as many of those with the prefix are done.
-func (s *scope) allDone(prefix string, count int, events watch.Interface, create func(int) error, done func(runtime.Object) (string, bool, error)) time.Duration {
+// allDone makes objects at once, and watches until as many of those with the prefix are done.
+func (s *scope) allDone(prefix string, count int, open func() (watch.Interface, error), create func(int) error, done func(runtime.Object) (string, bool, error)) time.Duration {
 	s.Helper()
-	defer events.Stop()
+	events, err := open()
+	s.must(err)
+	defer func() { events.Stop() }()
 	start := time.Now()
 	made := make(chan struct{})
 	go func() { defer close(made); s.parallel(count, create) }()
@@ -209,7 +211,10 @@ func (s *scope) allDone(prefix string, count int, events watch.Interface, create
 		select {
 		case event, ok := <-events.ResultChan():
 			if !ok {
-				s.Fatalf("%s: the watch ended with %d of %d", prefix, len(finished), count)
+				// An API server without time ends a watch that falls behind. The next one begins with all that there is.
+				events, err = open()
+				s.must(err)
+				continue
 			}
 			name, is, err := done(event.Object)
 			if err != nil {
@@ -224,5 +229,6 @@ func (s *scope) allDone(prefix string, count int, events watch.Interface, create
 	}
 	took := time.Since(start)
 	<-made
+	s.Logf("%s: %d in %v", prefix, count, took)
 	return took
 }
