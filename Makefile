@@ -81,6 +81,16 @@ $(BIN)/fake-gcs-server: hack/gs/go.mod hack/gs/go.sum
 	cd hack/gs && go build -ldflags '-s -w' -o $@ github.com/fsouza/fake-gcs-server
 	touch $@ # as above
 
+# Azurite is no program in Go, so its version stands here.
+AZURITE := _output/azurite/node_modules/.bin/azurite-blob
+
+.PHONY: azure
+azure: $(AZURITE) ## Run the same against an emulator of Azure Blob Storage (needs npm)
+	RUKPAK_AZURE_SERVER=$(CURDIR)/$< go test -count=1 -timeout=20m -run '^TestAzure$$' $(TESTFLAGS) ./pkg/content/bucket
+
+$(AZURITE):
+	npm install --prefix _output/azurite --no-package-lock --no-audit --no-fund azurite@3.37.0
+
 $(BIN)/helm: hack/helm/go.mod hack/helm/go.sum
 	mkdir -p $(BIN)
 	cd hack/helm && go build -ldflags '-s -w' -o $@ helm.sh/helm/v4/cmd/helm

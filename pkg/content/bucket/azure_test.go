@@ -1,0 +1,122 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bucket_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
+
+	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/content/bucket"
+	"rukpak.io/apiserver/pkg/content/contenttest"
+)
+
+// azureKey names the program of a server that speaks the protocol of Azure Blob Storage: make azure.
+const azureKey = "RUKPAK_AZURE_SERVER"
+
+// Without calls that fail, for the reason of TestGS.
+func TestAzure(t *testing.T) {
+	program := os.Getenv(azureKey)
+	if program == "" {
+		t.Skipf("%s is not set: make azure", azureKey)
+	}
+	const account = "rukpak"
+	key := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("key", 20)))
+	address := startAzure(t, program, account+":"+key)
+	t.Setenv("AZURE_STORAGE_KEY", key)
+	credential, err := azblob.NewSharedKeyCredential(account, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := azblob.NewClientWithSharedKeyCredential("http://"+address+"/"+account, credential, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := 0
+	contenttest.Run(t, func(t *testing.T) contenttest.Harness {
+		places++
+		name, prefix := fmt.Sprintf("container-%d", places), ""
+		if places%2 == 0 {
+			prefix = "a/folder"
+		}
+		if _, err := service.CreateContainer(t.Context(), name, nil); err != nil {
+			t.Fatal(err)
+		}
+		u := &url.URL{Scheme: "azblob", Host: name, RawQuery: url.Values{"storage_account": {account}, "domain": {address}, "protocol": {"http"}, "prefix": {prefix}}.Encode()}
+		return contenttest.Harness{
+			Open: func(t *testing.T) (content.Store, func() error) {
+				s := open(t, u, bucket.Options{})
+				return s, s.Close
+			},
+			Borders: []int64{4 << 20, 8 << 20},
+			Debris: func(t *testing.T) []string {
+				var left []string
+				for pages := service.NewListBlobsFlatPager(name, nil); pages.More(); {
+					page, err := pages.NextPage(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, item := range page.Segment.BlobItems {
+						if object := strings.TrimPrefix(strings.TrimPrefix(*item.Name, prefix), "/"); !isOurs(object) {
+							left = append(left, object)
+						}
+					}
+				}
+				return left
+			},
+			Child: func(t *testing.T) *exec.Cmd {
+				cmd := exec.CommandContext(t.Context(), os.Args[0])
+				cmd.Env = append(os.Environ(), childURL+"="+u.String())
+				return cmd
+			},
+		}
+	})
+}
+
+// startAzure starts the server, without TLS, with an account, and returns its address.
+func startAzure(t *testing.T, program, account string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(address)
+	cmd := exec.Command(program, "--blobHost=127.0.0.1", "--blobPort="+port, "--location="+t.TempDir(), "--silent", "--disableTelemetry", "--skipApiVersionCheck")
+	cmd.Env = append(os.Environ(), "AZURITE_ACCOUNTS="+account)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	})
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			if err := conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return address
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
