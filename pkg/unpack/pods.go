@@ -162,9 +162,18 @@ func (w *work) reference() string {
 	return cmp.Or(w.bundle.Status.Unpack.ResolvedReference, w.bundle.Spec.Source.Image.Reference)
 }
 
+// outcome is what a pod comes to. That its node has refused to pull more images for now is of matter to the pods of others.
+func (w *work) outcome(p *corev1.Pod) pod.Outcome {
+	o := pod.Judge(p)
+	if o.Reason == v1alpha1.ReasonImagePullThrottled {
+		w.pulls.refused(w.now)
+	}
+	return o
+}
+
 // judge draws the conclusions from the state of the attempt's pod.
 func (w *work) judge(ctx context.Context, p *corev1.Pod) (time.Duration, error) {
-	switch o := pod.Judge(p); {
+	switch o := w.outcome(p); {
 	case o.State == pod.Succeeded:
 		// The server's commit comes before the exit, and ends the attempt. If only the
 		// cache does not know yet, this write fails for a conflict.

@@ -28,8 +28,8 @@ type PullRate struct {
 // slow, and there can be no node.
 type pulls struct {
 	PullRate
-	// load tells how many nodes have unpack pods, and how many images those pods have that have not started and were made since.
-	load func(since time.Time) (nodes, unstarted int)
+	// load tells how many nodes have unpack pods, and how many images those pods have that were made lately and have not started.
+	load func(now time.Time) (nodes, unstarted int)
 
 	mu      sync.Mutex
 	limiter *rate.Limiter
@@ -65,7 +65,7 @@ func (p *pulls) wait(images int, now time.Time) time.Duration {
 
 // follow adapts the pace to the nodes there are.
 func (p *pulls) follow(now time.Time) (nodes, unstarted int) {
-	nodes, unstarted = p.load(now.Add(-startTime))
+	nodes, unstarted = p.load(now)
 	nodes = max(nodes, 1)
 	p.limiter.SetLimitAt(now, rate.Limit(float64(p.PerSecond*nodes)*0.8))
 	p.limiter.SetBurstAt(now, (p.Burst+1)/2*nodes)
@@ -88,7 +88,7 @@ func (p *pulls) refused(now time.Time) {
 }
 
 // pullLoad is the load of the pods that there are.
-func (t *term) pullLoad(since time.Time) (nodes, unstarted int) {
+func (t *term) pullLoad(now time.Time) (nodes, unstarted int) {
 	names := map[string]bool{}
 	for _, obj := range t.pods.List() {
 		p, ok := obj.(*corev1.Pod)
@@ -98,7 +98,8 @@ func (t *term) pullLoad(since time.Time) (nodes, unstarted int) {
 		if p.Spec.NodeName != "" {
 			names[p.Spec.NodeName] = true
 		}
-		if p.Status.Phase == corev1.PodPending && p.CreationTimestamp.After(since) {
+		// By another clock, which may be wrong in either direction.
+		if age := now.Sub(p.CreationTimestamp.Time); p.Status.Phase == corev1.PodPending && age.Abs() < startTime {
 			unstarted += pod.Images(p)
 		}
 	}

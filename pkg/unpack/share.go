@@ -176,7 +176,7 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	switch o := pod.Judge(p); {
+	switch o := w.outcome(p); {
 	case o.State == pod.Succeeded, o.State == pod.Failed:
 		// The commit comes before the exit. If only the cache does not know yet, the next write fails for a conflict.
 		return w.apart(ctx, false)
@@ -185,7 +185,6 @@ func (w *work) proceedShared(ctx context.Context) (time.Duration, error) {
 	case o.State == pod.Waiting && o.Reason == "":
 		return w.quietShared(ctx, p)
 	case o.Reason == v1alpha1.ReasonImagePullThrottled && w.now.Sub(u.StartTime.Time) < quietAfter:
-		w.pulls.refused(w.now)
 		return quietAfter, nil // it is over soon, and all of the pod would have to say so
 	case o.Reason == v1alpha1.ReasonUnschedulable:
 		return w.unscheduled(ctx, p, o)
