@@ -77,17 +77,26 @@ func (p *process) scrubber(name string) func(context.Context) error {
 		return func(context.Context) error { return nil }
 	}
 	log, m := klog.Background().WithValues("store", name), newScrubMetrics()
+	show := func(progress verify.Progress) {
+		if !progress.Completed.IsZero() {
+			m.completed.WithLabelValues(name).Set(float64(progress.Completed.Unix()))
+		}
+	}
 	s := &verify.Scrubber{
 		Store: p.stores[name], Interval: p.Scrub.Interval, Pace: verify.NewPace(p.Scrub.Rate << 20), Now: time.Now,
 		Load: func(ctx context.Context) (verify.Progress, error) {
 			progress, err := loadProgress(ctx, p.client, name)
-			if err == nil && !progress.Completed.IsZero() {
-				m.completed.WithLabelValues(name).Set(float64(progress.Completed.Unix()))
+			if err == nil {
+				show(progress)
 			}
 			return progress, err
 		},
 		Save: func(ctx context.Context, progress verify.Progress) error {
-			return saveProgress(ctx, p.client, name, progress)
+			err := saveProgress(ctx, p.client, name, progress)
+			if err == nil {
+				show(progress)
+			}
+			return err
 		},
 		Damaged: func(ctx context.Context, digest string) error {
 			_, err := p.server.Content.Damaged(ctx, name, digest)
@@ -95,7 +104,6 @@ func (p *process) scrubber(name string) func(context.Context) error {
 		},
 		Observe: func(progress verify.Progress, digest string, size int64, err error) {
 			if digest == "" {
-				m.completed.WithLabelValues(name).Set(float64(progress.Completed.Unix()))
 				log.Info("Read all stored content again", "blobs", progress.Blobs, "bytes", progress.Bytes, "damaged", progress.Damaged, "failures", progress.Failures)
 				return
 			}

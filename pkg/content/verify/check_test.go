@@ -5,10 +5,12 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"rukpak.io/apiserver/pkg/content/etcdtest"
 	"rukpak.io/apiserver/pkg/content/reference"
@@ -268,5 +270,32 @@ func TestAStoreThatIsNotConfigured(t *testing.T) {
 	}
 	if err := w.checker().Repair(t.Context(), report); err != nil || report.Problems[0].Repair != "" {
 		t.Errorf("repaired: %+v, %v", report.Problems, err)
+	}
+}
+
+// bounded fails deletions that may go on for longer than the collector takes them for alive.
+type bounded struct{ Store }
+
+func (b bounded) Delete(ctx context.Context, digest string) error {
+	if end, ok := ctx.Deadline(); !ok || time.Until(end) > removeTimeout {
+		return errors.New("it has no deadline, or a late one")
+	}
+	return b.Store.Delete(ctx, digest)
+}
+
+// Whoever stores the content of an orphan after the collector took its removal back has it.
+func TestTheRemovalOfAnOrphanIsBounded(t *testing.T) {
+	w := newWorld(t)
+	w.bundle("other", data("other"))
+	digest := w.blob(data("a"))
+	w.age()
+	c := w.checker()
+	c.Stores[storeName] = bounded{w.store}
+	report, err := c.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Repair(t.Context(), report); err != nil || w.has(digest) || report.Problems[0].Repair != Removed {
+		t.Errorf("got %+v, %v", report.Problems, err)
 	}
 }

@@ -150,12 +150,14 @@ func (c *Checker) removeOrphan(ctx context.Context, p *Problem, tomb reference.T
 		p.Repair = "not needed: it is being removed"
 		return nil
 	}
-	tomb, ok, err := c.Records.StartDeleting(ctx, tomb)
+	limited, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	tomb, ok, err := c.Records.StartDeleting(limited, tomb)
 	if err != nil || !ok {
 		return err
 	}
-	if err := c.Stores[p.Store].Delete(ctx, p.Digest); err != nil {
-		return err
+	if err := c.Stores[p.Store].Delete(limited, p.Digest); err != nil {
+		return err // the collector takes it back
 	}
 	if _, err := c.Records.Unmark(ctx, tomb); err != nil {
 		return err

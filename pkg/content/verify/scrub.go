@@ -81,11 +81,16 @@ func (s *Scrubber) next(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("scrub: %w", err)
 	}
-	if !p.running() {
-		if wait := p.Started.Add(s.Interval).Sub(s.Now()); wait > 0 && !p.Started.IsZero() {
-			return wait, nil
-		}
-		p = Progress{Started: s.Now(), Completed: p.Completed}
+	running := p.running()
+	if wait := s.wait(p); wait > 0 && !running {
+		return wait, nil
+	}
+	if !running {
+		p = Progress{Completed: p.Completed}
+	}
+	// A time of a clock that was ahead would be told as that of the end of the pass.
+	if now := s.Now(); !running || p.Started.After(now) {
+		p.Started, p.Completed = now, past(p.Completed, now)
 		if err := s.Save(ctx, p); err != nil {
 			return 0, fmt.Errorf("scrub: %w", err)
 		}
@@ -93,7 +98,24 @@ func (s *Scrubber) next(ctx context.Context) (time.Duration, error) {
 	if err := s.pass(ctx, &p); err != nil {
 		return 0, fmt.Errorf("scrub: %w", err)
 	}
-	return max(p.Started.Add(s.Interval).Sub(s.Now()), 0), nil
+	return s.wait(p), nil
+}
+
+// wait is how long to wait for the next pass. Nobody knows when one was begun by a clock that was ahead, so the next is due then.
+func (s *Scrubber) wait(p Progress) time.Duration {
+	wait := p.Started.Add(s.Interval).Sub(s.Now())
+	if wait > s.Interval {
+		return 0
+	}
+	return max(wait, 0)
+}
+
+// past is the time of the end of an earlier pass, by a clock that may have been ahead: not later than the beginning of this one.
+func past(t, begin time.Time) time.Time {
+	if t.Before(begin) {
+		return t
+	}
+	return begin.Add(-time.Nanosecond)
 }
 
 // pass reads what comes after the position.

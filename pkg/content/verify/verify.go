@@ -100,7 +100,8 @@ type Tombstones interface {
 }
 
 const (
-	// removeTimeout bounds the last look and the removal. The collector waits for longer until it takes them for those of a process that has ended.
+	// removeTimeout bounds a removal, and the last look before it. The collector waits for longer until it takes it back as that of a process
+	// that has ended.
 	removeTimeout = 10 * time.Second
 	// unmarkTimeout bounds what follows, also when the removal was given up.
 	unmarkTimeout = 5 * time.Second
