@@ -37,6 +37,7 @@ func (p *process) beginLeading() (end func()) {
 	return func() {
 		leads.Set(0)
 		p.storeMetrics.reset()
+		p.lacking.reset()
 		newUsage().reset()
 		newScrubMetrics().completed.Reset()
 	}

@@ -55,7 +55,7 @@ func (m *storeMetrics) reset() {
 	}
 }
 
-func (m *storeMetrics) observe(name string, r collect.Report, err error, store content.Store) {
+func (m *storeMetrics) observe(name string, r collect.Report, missing int, err error, store content.Store) {
 	held := 0.0
 	if errors.Is(err, collect.ErrHeld) {
 		held = 1
@@ -66,7 +66,7 @@ func (m *storeMetrics) observe(name string, r collect.Report, err error, store c
 	m.failures.WithLabelValues(name).Add(float64(r.Failures))
 	m.blobs.WithLabelValues(name).Set(float64(r.Blobs))
 	m.bytes.WithLabelValues(name).Set(float64(r.BlobBytes))
-	m.missing.WithLabelValues(name).Set(float64(len(r.Missing)))
+	m.missing.WithLabelValues(name).Set(float64(missing))
 	m.garbageRefs.WithLabelValues(name).Set(float64(r.GarbageRefs))
 	m.garbageBlobs.WithLabelValues(name).Set(float64(r.GarbageBlobs))
 	m.garbageBytes.WithLabelValues(name).Set(float64(r.GarbageBytes))

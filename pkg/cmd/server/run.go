@@ -62,6 +62,7 @@ type process struct {
 	collectors   []*collect.Collector // one for each store
 	monitor      *etcd.Monitor        // nil where etcd is in this process
 	storeMetrics *storeMetrics
+	lacking      lackingContent
 	stages       *stage.Notes  // from the content to the reconciler
 	recheck      chan struct{} // asks for a look at the stored content of all bundles
 	closeStack   []func()

@@ -30,9 +30,6 @@ const (
 	etcdDialTimeout = 5 * time.Second
 	// holdTime is how long the API state must look lost until the collector believes it.
 	holdTime = time.Hour
-	// takeover is how old a deletion must be that a process began which may be gone. Whoever commits the same
-	// content waits for it.
-	takeover = 30 * time.Second
 	// maxCommitTimeout bounds a commit, the copying of a large blob inside a remote store included.
 	maxCommitTimeout = 5 * time.Minute
 	// holdAbove is how few bundles may go at once without looking like a loss.
@@ -151,16 +148,13 @@ func (p *process) requestCheck() {
 
 // makeCollectors makes a collector for each store, which removes content that no bundle has any more.
 func (p *process) makeCollectors() error {
-	for _, name := range slices.Sorted(maps.Keys(p.stores)) {
+	p.lacking.stores = slices.Sorted(maps.Keys(p.stores))
+	for _, name := range p.lacking.stores {
 		store := p.stores[name]
-		config := collect.Config{
+		collector, err := collect.New(collect.Config{
 			StoreName: name, Store: store, Records: p.records, Live: p.guarded(name, p.live), Now: time.Now,
 			Grace: p.Collect.Grace, Hold: holdTime, HoldAbove: holdAbove, Observe: p.observer(name, store),
-		}
-		if store.Shared() {
-			config.Takeover = takeover
-		}
-		collector, err := collect.New(config)
+		})
 		if err != nil {
 			return err
 		}
@@ -180,7 +174,6 @@ func (p *process) triggerCollectors() {
 // said to be so in their status.
 func (p *process) observer(name string, store content.Store) func(collect.Report, error) {
 	log := klog.Background().WithValues("store", name)
-	var missing []collect.Pair
 	return func(r collect.Report, err error) {
 		for _, e := range append(r.Errors, err) {
 			if e != nil && !errors.Is(e, context.Canceled) {
@@ -190,10 +183,9 @@ func (p *process) observer(name string, store content.Store) func(collect.Report
 		if r.RemovedRefs+r.DeletedBlobs > 0 {
 			log.Info("Collected content", "records", r.RemovedRefs, "blobs", r.DeletedBlobs, "bytes", r.DeletedBytes)
 		}
-		p.storeMetrics.observe(name, r, err, store)
-		// The same ones as last time are known.
-		if !slices.Equal(r.Missing, missing) {
-			missing = r.Missing
+		missing, changed := p.lacking.note(name, r)
+		p.storeMetrics.observe(name, r, missing, err, store)
+		if changed {
 			p.requestCheck()
 		}
 	}

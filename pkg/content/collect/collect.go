@@ -15,6 +15,12 @@
 //     transaction that looks for records once more; then the blob is deleted, and
 //     then the tombstone is removed.
 //
+// A deletion that failed, or whose process ended, is taken back after half a minute,
+// when it cannot be going on any more: its tombstone is pending again, for the whole
+// grace period. Nobody can store that content until then, so this comes first in a
+// round, and does not need the API state. A time that is further ahead than the grace
+// period was written by a clock that was wrong, and is replaced by the present one.
+//
 // Every step can be the last of a process: the next round, here or in another
 // process, goes on from what stands in etcd. Why committers lose nothing is said
 // in package reference; a model test walks all interleavings of both sides.
@@ -29,13 +35,15 @@
 //     tombstones, and these are more than half of all.
 //
 // Such a round removes nothing more and ends with ErrHeld. When all rounds of
-// Config.Hold in this process were suspicious, the state is taken for what it is,
-// and collected. Nothing is held back when bundles are deleted one by one with
-// their records, as the server does. Besides, a blob that the API state names is
-// never deleted, whether it has a record or not.
+// Config.Hold in one Run were suspicious, the state is taken for what it is,
+// and collected. A round that could not read the state, or failed otherwise, is none
+// of these. Nothing is held back when bundles are deleted one by one with their
+// records, as the server does. Besides, a blob that the API state names is never
+// deleted, whether it has a record or not.
 package collect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,13 +64,18 @@ type Pair struct {
 	Digest    string // sha256:HEX
 }
 
+// ComparePairs orders pairs by digest, and then by bundle.
+func ComparePairs(a, b Pair) int {
+	return cmp.Or(cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.BundleUID, b.BundleUID))
+}
+
 // Store is what a Collector needs of a content.Store.
 type Store interface {
 	Walk(ctx context.Context, fn func(content.Info) error) error
 	Delete(ctx context.Context, digest string) error
 }
 
-// Config is what a Collector works on. Every field but Takeover and Observe is required.
+// Config is what a Collector works on. Every field but Observe is required.
 type Config struct {
 	// StoreName is the name of Store in the records.
 	StoreName string
@@ -81,11 +94,6 @@ type Config struct {
 	// digest, and than the difference of clocks, all together.
 	Grace time.Duration
 
-	// Takeover is how old a deletion that another process began must be to be gone on with.
-	// 0 if no other process can use the store, as with a folder that is locked. Else at
-	// least twice as long as a deletion may take, which is 15 s, so that clocks may differ by the rest.
-	Takeover time.Duration
-
 	// Hold is how long the API state must look lost to be believed; see the package.
 	Hold time.Duration
 
@@ -97,9 +105,13 @@ type Config struct {
 	Observe func(Report, error)
 }
 
-// deleteTimeout bounds a deletion, so that one of a process that hangs cannot hit
-// content that was stored after another process took over.
-const deleteTimeout = 15 * time.Second
+const (
+	// deleteTimeout bounds a deletion, so that one of a process that hangs cannot hit
+	// content that was stored after another process took it back.
+	deleteTimeout = 15 * time.Second
+	// takeBack is how old a deletion must be to be over. Clocks may differ by what it is longer than a deletion.
+	takeBack = 2 * deleteTimeout
+)
 
 // Report is what a round did and saw.
 type Report struct {
@@ -117,9 +129,14 @@ type Report struct {
 	GarbageRefs  int
 	GarbageBlobs int
 	GarbageBytes int64
-	// Missing are pairs that the API state names and that cannot be read, since their record
-	// or blob is gone, ordered; or the bundle was deleted while the round ran.
+	// Missing are pairs that the API state names and that have a record here and no blob, ordered; or the
+	// bundle was deleted while the round ran.
 	Missing []Pair
+	// Unrecorded are pairs that the API state names and that have no record here, ordered: those of other stores,
+	// and what has lost its record.
+	Unrecorded []Pair
+	// Looked says whether the round came so far that it knows Missing and Unrecorded.
+	Looked bool
 	// Failures counts the single steps that failed and are tried again next time; Errors
 	// holds the first of them.
 	Failures int
@@ -142,8 +159,6 @@ func New(cfg Config) (*Collector, error) {
 		return nil, errors.New("collector: StoreName, Store, Records, Live and Now are required")
 	case cfg.Grace <= 0 || cfg.Hold <= 0 || cfg.HoldAbove < 0:
 		return nil, errors.New("collector: Grace and Hold must be positive, HoldAbove not negative")
-	case cfg.Takeover != 0 && cfg.Takeover < 2*deleteTimeout:
-		return nil, fmt.Errorf("collector: Takeover must be 0 or at least %v, not %v", 2*deleteTimeout, cfg.Takeover)
 	}
 	return &Collector{cfg: cfg, trigger: make(chan struct{}, 1)}, nil
 }
@@ -156,6 +171,9 @@ func (c *Collector) Collect(ctx context.Context) (Report, error) {
 	r := &round{Config: c.cfg, since: c.suspectSince}
 	err := r.run(ctx)
 	c.suspectSince = r.since
+	if !r.suspicious || err != nil && !errors.Is(err, ErrHeld) {
+		c.suspectSince = time.Time{}
+	}
 	if err != nil {
 		return r.report, fmt.Errorf("collect content of store %s: %w", c.cfg.StoreName, err)
 	}
@@ -173,7 +191,11 @@ func (c *Collector) Trigger() {
 
 // Run does rounds until ctx ends, whose error it returns. A round comes after about
 // a tenth of the interval, and then an interval, give or take a tenth, after the last.
+// What looked lost in an earlier Run may have been mended and lost again since, so it does not count.
 func (c *Collector) Run(ctx context.Context, interval time.Duration) error {
+	c.mu.Lock()
+	c.suspectSince = time.Time{}
+	c.mu.Unlock()
 	timer := time.NewTimer(jitter(interval / 10))
 	defer timer.Stop()
 	for {

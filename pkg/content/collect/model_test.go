@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"testing"
-	"time"
 
 	"rukpak.io/apiserver/pkg/content/reference"
 )
@@ -18,13 +17,12 @@ var deep = flag.Bool("model.deep", false, "explore the model's scenarios in thei
 
 // scenario is what the model starts from, and who acts.
 type scenario struct {
-	name     string
-	size     size
-	deep     size // with -model.deep, if set
-	prepare  func(t *testing.T, w *world)
-	deleted  string // UID of the bundle that the deleter deletes
-	takeover time.Duration
-	fault    fault
+	name    string
+	size    size
+	deep    size // with -model.deep, if set
+	prepare func(t *testing.T, w *world)
+	deleted string // UID of the bundle that the deleter deletes
+	fault   fault
 }
 
 type size struct {
@@ -78,7 +76,7 @@ var scenarios = []scenario{
 			addRecord(t, w, "one")
 			w.ticks++
 		}},
-	{name: "two collectors", size: size{committers: 1, collectors: 2, rounds: 1, crashes: 0, ticks: 1}, deleted: "two", takeover: 10 * time.Minute,
+	{name: "two collectors", size: size{committers: 1, collectors: 2, rounds: 1, crashes: 0, ticks: 1}, deleted: "two",
 		deep: size{committers: 2, collectors: 2, rounds: 1, crashes: 1, ticks: 1},
 		prepare: func(t *testing.T, w *world) {
 			w.blobs[digest] = true
@@ -143,7 +141,7 @@ func (s scenario) start(t *testing.T) *run {
 	begin(&actor{name: "deleter"}, func(a *actor) { s.delete(t, w, a) })
 	for i := range s.size.collectors {
 		a := &actor{name: "collector " + string(rune('A'+i))}
-		if s.takeover > 0 {
+		if s.size.collectors > 1 {
 			a.bounded = func(step string) bool { return step == "delete blob" } // by deleteTimeout
 		}
 		do := func(a *actor) { s.collect(t, w, a) }
@@ -211,7 +209,7 @@ func (s scenario) delete(t *testing.T, w *world, a *actor) {
 
 // collect does the rounds, of which one in which it dies counts.
 func (s scenario) collect(t *testing.T, w *world, a *actor) {
-	c := w.collector(a.step, s.takeover, s.fault == laxCollector)
+	c := w.collector(a.step, s.fault == laxCollector)
 	for a.rounds < s.size.rounds {
 		a.begin()
 		report, err := c.Collect(context.WithoutCancel(t.Context()))

@@ -4,7 +4,6 @@
 package collect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +33,9 @@ type round struct {
 	tombs       []reference.Tombstone
 	tombSizes   map[string]int64 // of the blobs that have one of tombs; -1 if there is no blob
 	stale       []reference.Record
-	recorded    map[string]int    // records a digest
-	readable    map[Pair]struct{} // live pairs that have a record
+	ahead       []reference.Record // not live, with times that cannot be right
+	recorded    map[string]int     // records a digest
+	readable    map[Pair]struct{}  // live pairs that have a record
 	orphans     []content.Info
 	suspicious  bool
 }
@@ -43,7 +43,7 @@ type round struct {
 func (r *round) run(ctx context.Context) error {
 	r.now = r.Now() // before the API state is read: what is older than Grace now is in that state or never will be
 	for _, step := range []func(context.Context) error{
-		r.readLive, r.readTombstones, r.readRecords, r.release, r.removeRecords, r.readBlobs, r.mark, r.sweep,
+		r.readTombstones, r.takeBack, r.readLive, r.readRecords, r.renew, r.removeRecords, r.readBlobs, r.mark, r.sweep,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -51,9 +51,6 @@ func (r *round) run(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-	}
-	if !r.suspicious {
-		r.since = time.Time{}
 	}
 	return nil
 }
@@ -101,29 +98,46 @@ func (r *round) readRecords(ctx context.Context) error {
 			continue
 		}
 		r.report.GarbageRefs++
-		if r.now.Sub(rec.Time) > r.Grace {
+		switch age := r.now.Sub(rec.Time); {
+		case age > r.Grace:
 			r.stale = append(r.stale, rec)
+		case age < -r.Grace:
+			r.ahead = append(r.ahead, rec)
 		}
 	}
 	return nil
 }
 
-// release ends the removals of damaged blobs whose process has ended, where somebody has the content or is to have it.
-// Nobody could store it until then. It removes no content, so it does not wait for a round that is not held.
-func (r *round) release(ctx context.Context) error {
+// takeBack ends the deletions that came to nothing, those of damaged blobs among them. Nobody could store the content until
+// then. It removes no content, so it does not wait for a state that can be read, nor for a round that is not held.
+func (r *round) takeBack(ctx context.Context) error {
 	var left []reference.Tombstone
 	for _, tomb := range r.tombs {
-		_, live := r.liveDigests[tomb.Digest]
-		if !r.abandoned(tomb) || !live && r.recorded[tomb.Digest] == 0 {
+		if !r.over(tomb) {
 			left = append(left, tomb)
 			continue
 		}
-		if r.failed(ctx, r.unmark(ctx, tomb)) {
+		pending, ok, err := r.Records.TakeBack(ctx, tomb)
+		if r.failed(ctx, err) {
 			return ctx.Err()
 		}
-		delete(r.tombSizes, tomb.Digest)
+		if ok {
+			left = append(left, pending)
+		} else {
+			delete(r.tombSizes, tomb.Digest)
+		}
 	}
 	r.tombs = left
+	return nil
+}
+
+// renew gives the present time to records that would be young for too long. It removes nothing either.
+func (r *round) renew(ctx context.Context) error {
+	for _, rec := range r.ahead {
+		if _, err := r.Records.Renew(ctx, rec); r.failed(ctx, err) {
+			return ctx.Err()
+		}
+	}
 	return nil
 }
 
@@ -148,7 +162,7 @@ func (r *round) removeRecords(ctx context.Context) error {
 	return nil
 }
 
-// readBlobs finds the blobs without records or tombstone, and the live pairs without blob.
+// readBlobs finds the blobs without records or tombstone, and the live pairs without record or blob.
 func (r *round) readBlobs(ctx context.Context) error {
 	stored := make(map[string]struct{}, len(r.liveDigests))
 	err := r.Store.Walk(ctx, func(info content.Info) error {
@@ -173,13 +187,16 @@ func (r *round) readBlobs(ctx context.Context) error {
 	for pair := range r.live {
 		_, hasRecord := r.readable[pair]
 		_, hasBlob := stored[pair.Digest]
-		if !hasRecord || !hasBlob {
+		switch {
+		case !hasRecord:
+			r.report.Unrecorded = append(r.report.Unrecorded, pair)
+		case !hasBlob:
 			r.report.Missing = append(r.report.Missing, pair)
 		}
 	}
-	slices.SortFunc(r.report.Missing, func(a, b Pair) int {
-		return cmp.Or(cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.BundleUID, b.BundleUID))
-	})
+	slices.SortFunc(r.report.Missing, ComparePairs)
+	slices.SortFunc(r.report.Unrecorded, ComparePairs)
+	r.report.Looked = true
 	return nil
 }
 
@@ -205,11 +222,9 @@ func (r *round) sweep(ctx context.Context) error {
 	for _, tomb := range r.tombs {
 		age := r.now.Sub(tomb.Time)
 		if _, ok := r.liveDigests[tomb.Digest]; ok {
-			continue // it has lost its records, as Missing says, or a damaged blob of it is being removed
+			continue // it has lost its records, as Unrecorded says, or a damaged blob of it was being removed
 		}
-		due := tomb.State == reference.Pending && age > r.Grace ||
-			tomb.State == reference.Deleting && (age > r.Takeover || r.Takeover == 0)
-		if due && r.failed(ctx, r.delete(ctx, tomb)) {
+		if tomb.State == reference.Pending && age > r.Grace && r.failed(ctx, r.delete(ctx, tomb)) {
 			return ctx.Err()
 		}
 	}
@@ -219,18 +234,13 @@ func (r *round) sweep(ctx context.Context) error {
 func (r *round) delete(ctx context.Context, tomb reference.Tombstone) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
-	old := tomb
 	tomb, ok, err := r.Records.StartDeleting(ctx, tomb)
-	if err == nil && !ok && r.abandoned(old) {
-		// Somebody has it: it was a damaged blob that was being removed.
-		return r.unmark(ctx, old)
-	}
 	if err != nil || !ok {
 		return err
 	}
 	failpoint.Hit("collect/after-deleting")
 	if err := r.Store.Delete(ctx, tomb.Digest); err != nil {
-		return err
+		return err // what was asked of the store may still be on its way, so that it is taken back later
 	}
 	failpoint.Hit("collect/after-delete")
 	r.report.DeletedBlobs++
@@ -246,15 +256,10 @@ func (r *round) delete(ctx context.Context, tomb reference.Tombstone) error {
 	return nil
 }
 
-// abandoned says whether a deletion is one whose process has ended.
-func (r *round) abandoned(tomb reference.Tombstone) bool {
-	return tomb.State == reference.Deleting && r.now.Sub(tomb.Time) > max(r.Takeover, 2*deleteTimeout)
-}
-
-// unmark lets the digest be stored again.
-func (r *round) unmark(ctx context.Context, tomb reference.Tombstone) error {
-	_, err := r.Records.Unmark(ctx, tomb)
-	return err
+// over says whether a tombstone is one of a deletion that failed or whose process has ended, or has a time that cannot be right.
+func (r *round) over(tomb reference.Tombstone) bool {
+	age := r.now.Sub(tomb.Time)
+	return tomb.State == reference.Deleting && age > takeBack || age < -r.Grace
 }
 
 // most says whether so many are to go that it is suspicious.

@@ -106,7 +106,7 @@ func (w *world) checkClean() error {
 // checkCrashed is the end of a world in which every process is killed now.
 func (w *world) checkCrashed() error {
 	w = w.clone()
-	c := w.collector(direct, 0, false)
+	c := w.collector(direct, false)
 	for range 2 {
 		w.ticks++
 		if report, err := c.Collect(context.Background()); err != nil || report.Failures > 0 {
@@ -127,7 +127,7 @@ func (w *world) records(step stepFunc, lax bool) *reference.Records {
 }
 
 // collector is a new one, as in a process that has just started.
-func (w *world) collector(step stepFunc, takeover time.Duration, lax bool) *Collector {
+func (w *world) collector(step stepFunc, lax bool) *Collector {
 	c, err := New(Config{
 		StoreName: storeName,
 		Store:     &actorStore{world: w, step: step},
@@ -140,7 +140,7 @@ func (w *world) collector(step stepFunc, takeover time.Duration, lax bool) *Coll
 			return live, nil
 		},
 		Now:   w.now,
-		Grace: grace, Takeover: takeover, Hold: grace, HoldAbove: 100,
+		Grace: grace, Hold: grace, HoldAbove: 100,
 	})
 	if err != nil {
 		panic(err)

@@ -44,7 +44,7 @@ func Commit(ctx context.Context, r Settler, name string, store Stater, w content
 	return nil
 }
 
-// Settle returns when the digest is not being deleted, or ctx ends.
+// Settle returns when the digest is not being deleted. It waits as Add does, with the same errors.
 func (r *Records) Settle(ctx context.Context, store, digest string) error {
 	if err := checkRef(Ref{Store: store, Digest: digest, BundleUID: "any"}); err != nil {
 		return err
@@ -63,10 +63,19 @@ func (r *Records) Settle(ctx context.Context, store, digest string) error {
 	})
 }
 
-// untilDeleted tries again while the error is ErrDeleting, with growing pauses of at most a second.
+// waitTimeout bounds how long Add and Settle wait for a deletion. It is what a deletion may take, and the time after which it is taken back
+// if it fails. Who waits keeps others waiting, and kube-apiserver ends a request after a minute.
+const waitTimeout = 45 * time.Second
+
+// errTooLong is why a wait ended before its context.
+var errTooLong = fmt.Errorf("it still is after %v", waitTimeout)
+
+// untilDeleted tries again while the error is ErrDeleting, with growing pauses of at most a second, for waitTimeout.
 func (r *Records) untilDeleted(ctx context.Context, try func() error) error {
 	const most = time.Second
 	pause := 10 * time.Millisecond
+	ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTooLong)
+	defer cancel()
 	for {
 		err := try()
 		if !errors.Is(err, ErrDeleting) {

@@ -46,7 +46,9 @@
 // It never loses content: the collector (package collect) deletes a blob only
 // while the tombstone of its digest is in the state deleting. A tombstone gets
 // into that state only while no record of the digest exists, and in that state no
-// record can be added; Add waits until it is gone. So after Add nobody begins to
+// record can be added; Add waits until it is gone, or pending again. A deletion that
+// failed, or whose process ended, is taken back like that once it is older than twice
+// the deadline that it had, so that it cannot be going on. So after Add nobody begins to
 // delete the blob for as long as the record stands, and no deletion that began
 // earlier is still going on. Commit stores the bytes anew even if they seem to be
 // there, so what an earlier deletion took is back before the status names it.

@@ -43,7 +43,7 @@ func (r Ref) String() string {
 type Record struct {
 	Ref
 	Namespace, Name string    // of the bundle, for people
-	Time            time.Time // of the last Add
+	Time            time.Time // of the last Add or Renew
 	ModRevision     int64     // of the key
 }
 
@@ -67,8 +67,8 @@ func New(kv clientv3.KV, prefix string, now func() time.Time) *Records {
 
 // Add writes a record, or renews the time of one that exists. A pending tombstone
 // of the digest is removed in the same transaction. While the digest is being
-// deleted Add waits, and asks again with growing pauses of at most a second; if ctx
-// ends before, the error is both ErrDeleting and that of ctx.
+// deleted Add waits for at most 45 s, and asks again with growing pauses of at most
+// a second; the error then is ErrDeleting, and that of ctx as well if ctx ended before.
 //
 // After an error the record may have been written.
 func (r *Records) Add(ctx context.Context, ref Ref, namespace, name string) error {
@@ -163,6 +163,27 @@ func (r *Records) Remove(ctx context.Context, ref Ref) error {
 		return fmt.Errorf("remove reference %s: %w", ref, err)
 	}
 	return nil
+}
+
+// Renew gives a record the present time if nobody wrote it since it was listed, and says whether it did. It is for
+// records whose time cannot be right.
+func (r *Records) Renew(ctx context.Context, rec Record) (bool, error) {
+	key, err := r.refKey(rec.Ref)
+	if err != nil {
+		return false, fmt.Errorf("renew reference: %w", err)
+	}
+	value, err := json.Marshal(recordValue{Namespace: rec.Namespace, Name: rec.Name, Time: r.now().UTC()})
+	if err != nil {
+		return false, fmt.Errorf("renew reference %s: %w", rec.Ref, err)
+	}
+	resp, err := r.kv.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", rec.ModRevision)).
+		Then(clientv3.OpPut(key, string(value))).
+		Commit()
+	if err != nil {
+		return false, fmt.Errorf("renew reference %s: %w", rec.Ref, err)
+	}
+	return resp.Succeeded, nil
 }
 
 // RemoveUnchanged removes a record if nobody wrote it since it was listed, and

@@ -20,7 +20,7 @@ type State string
 const (
 	// Pending: nobody refers to the content; Add removes the tombstone.
 	Pending State = "pending"
-	// Deleting: the content is being deleted, or was when its collector ended; Add waits.
+	// Deleting: the content is being deleted, or was when that failed or its collector ended; Add waits.
 	Deleting State = "deleting"
 )
 
@@ -47,9 +47,28 @@ func (r *Records) Mark(ctx context.Context, store, digest string) (bool, error) 
 // read and the digest has no records; then it returns the new tombstone and true.
 // The caller alone may delete the content then, and ends with Unmark.
 func (r *Records) StartDeleting(ctx context.Context, tomb Tombstone) (Tombstone, bool, error) {
-	unchanged := clientv3.Compare(clientv3.ModRevision(r.tombstoneKey(tomb.Store, tomb.Digest)), "=", tomb.ModRevision)
+	unchanged := r.unchanged(tomb)
 	tomb.State = Deleting
 	return r.putTombstone(ctx, tomb, unchanged)
+}
+
+// TakeBack ends a deletion that came to nothing, because it failed or its process ended, without deleting anything: the
+// tombstone becomes pending with the present time, or goes where the digest has records. It returns the pending one and true, or
+// false where none stands, or somebody wrote it since it was read. The deletion must be over: content can be stored from now on.
+func (r *Records) TakeBack(ctx context.Context, tomb Tombstone) (Tombstone, bool, error) {
+	pending := tomb
+	pending.State = Pending
+	pending, ok, err := r.putTombstone(ctx, pending, r.unchanged(tomb))
+	if err != nil || ok {
+		return pending, ok, err
+	}
+	_, err = r.Unmark(ctx, tomb)
+	return tomb, false, err
+}
+
+// unchanged holds while nobody writes the tombstone.
+func (r *Records) unchanged(tomb Tombstone) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(r.tombstoneKey(tomb.Store, tomb.Digest)), "=", tomb.ModRevision)
 }
 
 // StartRemoving writes a tombstone in the state deleting although the digest may have records: its bytes were found to be
@@ -116,10 +135,9 @@ func (r *Records) putTombstone(ctx context.Context, tomb Tombstone, guard client
 
 // Unmark removes a tombstone if nobody wrote it since, and says whether it did.
 func (r *Records) Unmark(ctx context.Context, tomb Tombstone) (bool, error) {
-	key := r.tombstoneKey(tomb.Store, tomb.Digest)
 	resp, err := r.kv.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", tomb.ModRevision)).
-		Then(clientv3.OpDelete(key)).
+		If(r.unchanged(tomb)).
+		Then(clientv3.OpDelete(r.tombstoneKey(tomb.Store, tomb.Digest))).
 		Commit()
 	if err != nil {
 		return false, fmt.Errorf("remove tombstone %s: %w", tomb, err)
