@@ -136,7 +136,7 @@ func side(f *files, path string, e listing.Entry) string {
 	if e.Type != listing.File {
 		return "/dev/null"
 	}
-	return clean(strings.TrimRight(f.name, "/"+string(os.PathSeparator)) + "/" + path)
+	return clean(strings.TrimRightFunc(f.name, func(r rune) bool { return r < utf8.RuneSelf && os.IsPathSeparator(byte(r)) }) + "/" + path)
 }
 
 func size(e listing.Entry) string {
