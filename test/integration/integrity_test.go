@@ -102,6 +102,34 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 	})
 }
 
+// TestTwoStoresLackNothing: each has content of its own, which is not missing in the other.
+func TestTwoStoresLackNothing(t *testing.T) {
+	t.Parallel()
+	_, client := standalone(t, "--content-store=default=etcd:", "--content-store=cold=file://"+t.TempDir())
+	api := client.RukpakV1alpha1()
+	class := must(api.ProvisionerClasses().Get(t.Context(), "raw", metav1.GetOptions{}))(t)
+	class.ObjectMeta, class.Store = metav1.ObjectMeta{Name: "frozen"}, "cold"
+	must(api.ProvisionerClasses().Create(t.Context(), class, metav1.CreateOptions{}))(t)
+	for name, class := range map[string]string{"hot": "raw", "far": "frozen"} {
+		must(api.Bundles("default").Create(t.Context(), uploadBundle(name, class), metav1.CreateOptions{}))(t)
+		if err := put(t.Context(), api.RESTClient(), contentPath("default", name), canonical(t, noise(name, 1, 100))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "both stores have their content and lack nothing", func() string {
+		metrics := string(must(api.RESTClient().Get().AbsPath("/metrics").Do(t.Context()).Raw())(t))
+		for _, want := range []string{
+			`rukpak_content_store_blobs{store="cold"} 1`, `rukpak_content_store_blobs{store="default"} 1`,
+			`rukpak_content_missing{store="cold"} 0`, `rukpak_content_missing{store="default"} 0`,
+		} {
+			if !strings.Contains(metrics, want) {
+				return "metrics lack " + want
+			}
+		}
+		return ""
+	})
+}
+
 // tool runs a command of the server's program and returns its exit code.
 func tool(t *testing.T, s *harness.Server, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
