@@ -19,6 +19,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content/upload"
 	"rukpak.io/apiserver/pkg/failpoint"
+	"rukpak.io/apiserver/pkg/panics"
 	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 )
 
@@ -53,6 +54,9 @@ func (r *REST) complete(c *call, s *upload.Session) error {
 	case <-timer.C:
 		return retryLater(c.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, CauseCommitting,
 			"all %d bytes are there and are being worked on: repeat the request, without a body", s.Offset()), commitRetrySeconds)
+	}
+	if caught, ok := errors.AsType[*panics.Error](work.err); ok {
+		return apierrors.NewInternalError(caught)
 	}
 	if work.err != nil {
 		if final(work.err) {
@@ -91,7 +95,10 @@ func (r *REST) completion(c *call, s *upload.Session) *completion {
 		// Whether the bytes count does not depend on the client waiting for the answer.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), commitLimit)
 		defer cancel()
-		work.bundle, work.code, work.err = r.commit(ctx, &mine)
+		work.err = panics.Catch(ctx, "an upload", func() (err error) {
+			work.bundle, work.code, err = r.commit(ctx, &mine)
+			return err
+		})
 	}()
 	return work
 }

@@ -342,6 +342,24 @@ func TestACompletionIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A panic over the bytes of an upload is an answer, and neither the end of the server nor that of the upload.
+func TestACompletionPanics(t *testing.T) {
+	w := newWorld(t)
+	body, digest := archive(t, map[string]string{"a": "1"})
+	path := w.begin()
+	if a := w.patch(0, path, 0, body, false); a.code != http.StatusNoContent {
+		t.Fatalf("%d %s", a.code, a.body)
+	}
+	w.store.meanwhile = func() { panic("a fault") }
+	a := w.patch(0, path, len(body), nil, true)
+	if a.code != http.StatusInternalServerError || a.header.Get(fieldComplete) != "?0" || !strings.Contains(string(a.body), "the server failed over an upload") {
+		t.Fatalf("%d %v %s", a.code, a.header, a.body)
+	}
+	if a := w.patch(0, path, len(body), nil, true); a.code != http.StatusCreated || w.content() != digest {
+		t.Errorf("%d %s", a.code, a.body)
+	}
+}
+
 // A deadline of the server's own leaves the upload as it is, and the client is told to come again.
 func TestAnUploadWhoseBundleIsReadSlowly(t *testing.T) {
 	w := newWorld(t)
