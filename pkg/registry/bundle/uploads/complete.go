@@ -129,6 +129,12 @@ func (r *REST) commit(ctx context.Context, s *upload.Session) (*rukpak.Bundle, i
 		klog.FromContext(ctx).Error(err, "Cannot close a part of an upload", "upload", s.ID)
 	}
 	failpoint.Hit("upload/after-commit")
+	if errors.Is(err, errLost) {
+		// An end is for good, and it may be that this is another's store.
+		if foreign := r.belongs(ctx, s.Store); foreign != nil {
+			err = foreign
+		}
+	}
 	switch {
 	case err == nil:
 		r.end(ctx, s, upload.Outcome{Size: s.Offset(), Digest: b.Status.Content.Digest})
@@ -173,8 +179,11 @@ func lostParts(s *upload.Session, err error) error {
 	return statusOf(s.Namespace, s.Bundle, http.StatusConflict, metav1.StatusReasonConflict, CauseUploadLost, subresource.Say("read the parts of an upload", err)+": begin a new upload")
 }
 
-// lost ends a session whose stored bytes cannot be read.
+// lost ends a session whose stored bytes cannot be read, unless it may be that this is another's store.
 func (r *REST) lost(c *call, s *upload.Session, cause error) error {
+	if err := r.belongs(c.ctx, s.Store); err != nil {
+		return unavailable(c, "read the parts", err)
+	}
 	err := lostParts(s, cause)
 	c.w.Header().Set(fieldComplete, "?1")
 	r.end(c.ctx, s, refusal(s, err))
