@@ -164,7 +164,12 @@ func (s *Store) copy(ctx context.Context, to, from string, size int64) error {
 	if attributes.Size != size {
 		return fmt.Errorf("the object store made %d bytes of %d", attributes.Size, size)
 	}
-	if err := s.bucket.Copy(call, to, from, nil); err != nil {
+	if s.cloud.copy != nil {
+		err = s.cloud.copy(call, to, from, size)
+	} else {
+		err = s.bucket.Copy(call, to, from, nil)
+	}
+	if err != nil {
 		return s.explainPut(ctx, call, err)
 	}
 	return nil
