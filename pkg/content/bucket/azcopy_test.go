@@ -70,7 +70,10 @@ func TestAzureCopies(t *testing.T) {
 		signed string // is in the address of the source
 		token  string
 	}{
-		"with a key":                {5 << 20, map[string]string{"AZURE_STORAGE_KEY": base64.StdEncoding.EncodeToString([]byte("key"))}, "Copy Blob From URL", "&sp=r&", ""},
+		"with a key": {5 << 20, map[string]string{"AZURE_STORAGE_KEY": base64.StdEncoding.EncodeToString([]byte("key"))}, "Copy Blob From URL", "&sp=r&", ""},
+		"with a connection string": {5 << 20, map[string]string{
+			"AZURE_STORAGE_CONNECTION_STRING": "AccountName=account;AccountKey=a2V5;BlobEndpoint=https://ADDRESS/account",
+		}, "Copy Blob From URL", "&sp=r&", ""},
 		"with a signature":          {256 << 20, map[string]string{lent: "sp=racwdl&sig=secret"}, "Copy Blob From URL", "sig=secret", ""},
 		"with an identity":          {5 << 20, nil, "Copy Blob From URL", "", "Bearer lent"},
 		"of more, with a key":       {256<<20 + 1, map[string]string{"AZURE_STORAGE_KEY": base64.StdEncoding.EncodeToString([]byte("key"))}, "Put Blob From URL", "&sp=r&", ""},
@@ -113,7 +116,7 @@ func (f *azureFake) open(t *testing.T, env map[string]string) (s *bucket.Store, 
 		"AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_CLIENT_ID", "AZURE_TENANT_ID",
 		"AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_TOKEN_CREDENTIALS",
 	} {
-		t.Setenv(name, env[name])
+		t.Setenv(name, strings.ReplaceAll(env[name], "ADDRESS", server.Listener.Addr().String()))
 		if env[name] == "" {
 			// To the library there is a difference. Setenv restores what was there.
 			if err := os.Unsetenv(name); err != nil {
