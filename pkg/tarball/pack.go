@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -25,13 +26,19 @@ import (
 // archive gives an *EntryError whose entry is the path below path; an archive
 // beyond the limits a *LimitError. What w holds after an error is no archive.
 // Until Pack returns, another goroutine writes to w.
-func Pack(ctx context.Context, w io.Writer, root, path string, limits Limits) (_ Summary, err error) {
+//
+// Where KeepsModes is false, directories get the mode 0755 and files 0644.
+func Pack(ctx context.Context, w io.Writer, root, path string, limits Limits) (Summary, error) {
+	return packTree(ctx, w, root, path, limits, KeepsModes)
+}
+
+func packTree(ctx context.Context, w io.Writer, root, path string, limits Limits, modes bool) (Summary, error) {
 	top, err := openTree(root, path)
 	if err != nil {
 		return Summary{}, err
 	}
 	limits = limits.effective()
-	p := &packer{archive: newArchive(ctx, w, limits, Options{}), limits: limits}
+	p := &packer{archive: newArchive(ctx, w, limits, Options{}), limits: limits, modes: modes}
 	defer p.archive.abort()
 	// A folder that was opened for reading loses nothing by a failed close.
 	defer top.Close()
@@ -94,6 +101,7 @@ func unreadable(name string, err error) error { return failed(name, "cannot be r
 type packer struct {
 	archive     *archive
 	limits      Limits
+	modes       bool  // the file system has them
 	files       int64 // listed so far, which runs ahead of what is written
 	directories int64
 }
@@ -133,7 +141,7 @@ func (p *packer) packDirectory(dir *os.Root, base, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.archive.add(Entry{Name: name, Type: TypeDirectory, Mode: mode.Perm()}, nil); err != nil {
+	if err := p.archive.add(Entry{Name: name, Type: TypeDirectory, Mode: p.permissions(mode)}, nil); err != nil {
 		return err
 	}
 	return p.pack(sub, name, children)
@@ -144,6 +152,10 @@ func (p *packer) packSymlink(dir *os.Root, base, name string) error {
 	if err != nil {
 		return unreadable(name, err)
 	}
+	if filepath.VolumeName(target) != "" {
+		return refuse(name, "the symbolic link has the absolute target %q", target)
+	}
+	target = filepath.ToSlash(target)
 	if err := checkLink(name, target, p.limits); err != nil {
 		return err
 	}
@@ -164,7 +176,7 @@ func (p *packer) packFile(dir *os.Root, base, name string) error {
 	if !info.Mode().IsRegular() {
 		return refuse(name, "is %s now and was a regular file before", kindOf(info.Mode().Type()))
 	}
-	e := Entry{Name: name, Type: TypeFile, Mode: info.Mode().Perm(), Size: info.Size()}
+	e := Entry{Name: name, Type: TypeFile, Mode: p.permissions(info.Mode()), Size: info.Size()}
 	if err := p.archive.add(e, file); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return refuse(name, "became shorter than %d bytes while it was read", e.Size)
@@ -177,6 +189,18 @@ func (p *packer) packFile(dir *os.Root, base, name string) error {
 		return unreadable(name, err)
 	}
 	return nil
+}
+
+// permissions are those that an archive has of what the file system says.
+func (p *packer) permissions(mode fs.FileMode) fs.FileMode {
+	switch {
+	case p.modes:
+		return mode.Perm()
+	case mode.IsDir():
+		return 0o755
+	default:
+		return 0o644
+	}
 }
 
 // list returns the mode and the sorted children of a directory. It counts them

@@ -5,6 +5,7 @@ package tarball
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"io/fs"
 	"net"
@@ -124,4 +125,20 @@ func TestPackRefusesFilesThatChange(t *testing.T) {
 	}
 	_, _, err := pack(t, "/proc/sys/kernel", "random", Limits{})
 	refused(t, err, "boot_id", "became longer")
+}
+
+// Where the file system has no modes, what it says of them is not published.
+func TestPackWithoutModes(t *testing.T) {
+	odd := tree{{name: "dir", mode: 0o777, dir: true}, {name: "dir/file", mode: 0o666, content: "x"}, {name: "read", mode: 0o444}, {name: "link", symlink: "dir/file"}}.build(t)
+	usual := tree{{name: "dir", mode: 0o755, dir: true}, {name: "dir/file", mode: 0o644, content: "x"}, {name: "read", mode: 0o644}, {name: "link", symlink: "dir/file"}}.build(t)
+	var got, want bytes.Buffer
+	if _, err := packTree(t.Context(), &got, odd, "", Limits{}, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Pack(t.Context(), &want, usual, "", Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want.Bytes()) {
+		t.Errorf("%q is not %q", read(t, got.Bytes()), read(t, want.Bytes()))
+	}
 }

@@ -14,8 +14,8 @@ import (
 // errScratch is in every error of the scratch file. The archive is not to blame for those.
 var errScratch = errors.New("scratch file")
 
-// spool keeps file contents on disk, one after the other, in a file without a
-// name, so that nothing stays behind whatever happens to the process.
+// spool keeps file contents on disk, one after the other, in a file that is gone
+// when it is closed, so that nothing stays behind whatever happens to the process.
 type spool struct {
 	file *os.File
 	w    *bufio.Writer
@@ -28,8 +28,7 @@ func newSpool(dir string) (*spool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make %w: %w", errScratch, err)
 	}
-	if err := os.Remove(file.Name()); err != nil {
-		file.Close()
+	if file, err = unlinked(file); err != nil {
 		return nil, fmt.Errorf("unlink %w: %w", errScratch, err)
 	}
 	return &spool{file: file, w: bufio.NewWriterSize(file, 256<<10), buf: make([]byte, 64<<10)}, nil

@@ -51,6 +51,7 @@ func (t *term) reconcile(ctx context.Context, name cache.ObjectName) (time.Durat
 	if err != nil || b.DeletionTimestamp != nil {
 		t.direct.stop(name, "")
 		t.looks.end(name)
+		t.finds.forget(name)
 		t.free(name)
 		return 0, t.sweep(ctx, name, nil)
 	}
@@ -67,6 +68,9 @@ func (t *term) reconcile(ctx context.Context, name cache.ObjectName) (time.Durat
 	}
 	if err == nil {
 		w.keepPlace()
+		if !w.waits {
+			t.finds.forget(name)
+		}
 	}
 	if sweepErr := t.sweep(ctx, name, w.bundle); err == nil {
 		err = sweepErr

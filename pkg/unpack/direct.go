@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content/places"
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	"rukpak.io/apiserver/pkg/panics"
 	"rukpak.io/apiserver/pkg/platform"
@@ -31,7 +32,7 @@ import (
 // direct holds the pulls of this process, at most one a bundle. They run beside the
 // workers, which a slow registry must not hold up.
 type direct struct {
-	slots   chan struct{} // one for each pull at a time
+	slots   *places.Places // one for each pull at a time
 	mu      sync.Mutex
 	running map[cache.ObjectName]*pull
 	all     sync.WaitGroup
@@ -170,12 +171,11 @@ func failedOverImage() *verdict {
 }
 
 func (j *pullJob) run(ctx context.Context) error {
-	select {
-	case j.direct.slots <- struct{}{}:
-		defer func() { <-j.direct.slots }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	release, err := j.direct.slots.Take(ctx, j.name.Namespace)
+	if err != nil {
+		return err
 	}
+	defer release()
 	resolved, err := j.Direct.Resolve(ctx, j.reference)
 	if err != nil {
 		return err

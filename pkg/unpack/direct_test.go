@@ -34,6 +34,7 @@ type puller struct {
 	block    chan struct{} // when set, Pack waits for it
 	content  string
 	packs    int
+	looks    int // for what is no digest
 	// platform is the one that was last asked for.
 	platform platform.Platform
 }
@@ -47,6 +48,7 @@ func (p *puller) Resolve(_ context.Context, reference string) (string, error) {
 	if v1alpha1.Digested(reference) {
 		return reference, p.resolve
 	}
+	p.looks++
 	return cmp.Or(p.resolved, testImage), p.resolve
 }
 
@@ -92,6 +94,19 @@ func TestDirect(t *testing.T) {
 		u := w.bundle().Status.Unpack
 		if got != "the content" || u.Mode != v1alpha1.UnpackModeDirect || u.PodName != "" || u.ResolvedReference != testImage {
 			t.Errorf("content %q, attempt %+v", got, u)
+		}
+	})
+}
+
+// One namespace does not have all pulls of the server.
+func TestDirectPullsAreSharedOut(t *testing.T) {
+	inWorld(t, append(someBundles("team-a", 5), nth("team-b", 9)), func(w *world) {
+		p := &puller{block: make(chan struct{})}
+		standalone(w, p)
+		w.start()
+		w.pass(time.Minute)
+		if u := w.all("team-b")[0].Status.Unpack; u == nil || u.ResolvedReference == "" || p.packs != w.config.Workers {
+			t.Errorf("%d pulls, and that of the other namespace is %+v", p.packs, u)
 		}
 	})
 }

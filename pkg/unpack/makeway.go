@@ -30,13 +30,16 @@ func (w *work) makeWay(s *v1alpha1.BundleStatus, reason, message string, next *m
 	}
 }
 
-// standBack ends the running attempt of a bundle that has left its place and has to wait for another one. Who gathers with others
-// comes in a moment, and is spared it.
+// standBack ends the running attempt of a bundle that has left its place and has to wait for another one. Who gathers with others,
+// or waits for kubelets alone, comes in a moment, and is spared it.
 func (w *work) standBack(ctx context.Context, turn queue.Turn, reason, message string) (time.Duration, error) {
 	w.waits = true
 	position, of := w.places.Position(w.name)
-	if position == 0 || turn.Again > 0 && turn.Waited < quietWait {
-		return turn.Again, nil // position 0: another one takes it along
+	switch left := quietWait - turn.Waited; {
+	case position == 0: // another one takes it along
+		return turn.Again, nil
+	case left > 0 && (turn.Again > 0 || turn.Soon):
+		return sooner(turn.Again, left), nil
 	}
 	err := w.save(ctx, func(s *v1alpha1.BundleStatus) {
 		w.makeWay(s, reason, message, nil)

@@ -166,7 +166,7 @@ func (w *work) reference() string {
 func (w *work) outcome(p *corev1.Pod) pod.Outcome {
 	o := pod.Judge(p)
 	if o.Reason == v1alpha1.ReasonImagePullThrottled {
-		w.pulls.refused(w.now)
+		w.pulls.refused(p.UID, w.now)
 	}
 	return o
 }

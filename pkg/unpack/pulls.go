@@ -4,12 +4,15 @@
 package unpack
 
 import (
+	"maps"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
@@ -33,61 +36,84 @@ type pulls struct {
 
 	mu      sync.Mutex
 	limiter *rate.Limiter
-	spent   time.Time // that a node has refused images
+	latest  time.Time               // that was seen, since the limiter would give the time between two again
+	held    time.Time               // since when pods that have not started are waited for; zero if they are not
+	spent   map[types.UID]time.Time // when a node refused the images of a pod
 }
 
 const (
-	// startTime is how long a pod counts that has not started.
+	// startTime is how long a pod counts that has not started, and how long such pods are waited for.
 	startTime = 5 * time.Second
-	// lookAgain is how long to wait for such pods.
+	// lookAgain is how long to wait for them at a time.
 	lookAgain = 200 * time.Millisecond
+	// retryTime is how long a kubelet waits at least before it tries a pod again.
+	retryTime = 10 * time.Second
 )
 
 func newPulls(r PullRate, load func(time.Time) (nodes, unstarted int)) *pulls {
-	return &pulls{PullRate: r, load: load, limiter: rate.NewLimiter(0, (r.Burst+1)/2)}
+	return &pulls{PullRate: r, load: load, limiter: rate.NewLimiter(0, (r.Burst+1)/2), spent: map[types.UID]time.Time{}}
 }
 
 // wait returns how long so many images have yet to wait. If not at all they count from now on.
 func (p *pulls) wait(images int, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	nodes, unstarted := p.follow(now)
-	if unstarted > 0 && unstarted+images > p.Burst*nodes {
+	now, nodes, unstarted := p.follow(now)
+	if unstarted > 0 && unstarted+images > p.Burst*nodes && p.hold(now) {
 		return lookAgain
 	}
 	booked := p.limiter.ReserveN(now, min(images, p.limiter.Burst()))
 	left := booked.DelayFrom(now)
 	if left > 0 {
 		booked.CancelAt(now)
+		return left
 	}
-	return left
+	p.held = time.Time{}
+	return 0
 }
 
-// follow adapts the pace to the nodes there are.
-func (p *pulls) follow(now time.Time) (nodes, unstarted int) {
+// hold reports whether to wait for pods that have not started.
+func (p *pulls) hold(now time.Time) bool {
+	if p.held.IsZero() {
+		p.held = now
+	}
+	return now.Sub(p.held) < startTime
+}
+
+// follow adapts the pace to the nodes there are, and returns the time to go by.
+func (p *pulls) follow(at time.Time) (now time.Time, nodes, unstarted int) {
+	if at.After(p.latest) {
+		p.latest = at
+	}
+	now = p.latest
 	nodes, unstarted = p.load(now)
 	nodes = max(nodes, 1)
 	p.limiter.SetLimitAt(now, rate.Limit(float64(p.PerSecond*nodes)*0.8))
 	p.limiter.SetBurstAt(now, (p.Burst+1)/2*nodes)
-	return nodes, unstarted
+	return now, nodes, unstarted
 }
 
-// refused says that a node has not pulled images since they were too many: it will try, and so do others.
-func (p *pulls) refused(now time.Time) {
+// refused says that the node of a pod has not pulled its images since they were too many. It is busy with what others have it pull, and will be
+// with this pod: so what it would pull in a row is over, once for each time that it tries.
+func (p *pulls) refused(uid types.UID, now time.Time) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.Sub(p.spent) < time.Second {
+	now, _, _ = p.follow(now)
+	maps.DeleteFunc(p.spent, func(_ types.UID, at time.Time) bool { return now.Sub(at) >= retryTime })
+	if _, known := p.spent[uid]; known {
 		return
 	}
-	p.spent = now
-	p.follow(now)
-	p.limiter.ReserveN(now, p.limiter.Burst())
+	p.spent[uid] = now
+	// Nothing is owed: else pods that are refused again and again would stop all others.
+	if left := min(int(p.limiter.TokensAt(now)), (p.Burst+1)/2); left > 0 {
+		p.limiter.ReserveN(now, left)
+	}
 }
 
-// pullLoad is the load of the pods that there are.
+// pullLoad is the load of our pods. Others may have our labels.
 func (t *term) pullLoad(now time.Time) (nodes, unstarted int) {
 	names := map[string]bool{}
 	for _, obj := range t.pods.List() {
@@ -95,11 +121,14 @@ func (t *term) pullLoad(now time.Time) (nodes, unstarted int) {
 		if !ok {
 			continue
 		}
+		if _, err := pod.MadeFor(t.Key, p); err != nil {
+			continue
+		}
 		if p.Spec.NodeName != "" {
 			names[p.Spec.NodeName] = true
 		}
 		// By another clock, which may be wrong in either direction.
-		if age := now.Sub(p.CreationTimestamp.Time); p.Status.Phase == corev1.PodPending && age.Abs() < startTime {
+		if age := now.Sub(p.CreationTimestamp.Time); p.Status.Phase == corev1.PodPending && age.Abs() < startTime && pod.Judge(p).Reason != v1alpha1.ReasonUnschedulable {
 			unstarted += pod.Images(p)
 		}
 	}

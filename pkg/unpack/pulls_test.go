@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/unpack/queue"
@@ -109,19 +110,40 @@ func TestPulls(t *testing.T) {
 	if got := p.wait(8, now); got != 500*time.Millisecond {
 		t.Errorf("with four nodes it is %v", got)
 	}
-	// A node that has too many takes as many again, once a second.
+	// A node that has too many pulls no more in a row, once for each time that it tries a pod.
 	nodes = 1
 	now = now.Add(10 * time.Second)
-	p.refused(now)
-	p.refused(now.Add(time.Millisecond))
-	if got := p.wait(4, now.Add(time.Second)); got != 0 {
-		t.Errorf("a second after a refusal it is %v", got)
+	for range 3 {
+		p.refused("a", now)
 	}
-	p.refused(now.Add(time.Second))
-	if got := p.wait(1, now.Add(time.Second)); got != 1500*time.Millisecond {
-		t.Errorf("after another refusal it is %v", got)
+	if got := p.wait(1, now); got != 250*time.Millisecond {
+		t.Errorf("after a refusal it is %v", got)
 	}
-	(*pulls)(nil).refused(now)
+	for pod := range 100 {
+		p.refused(types.UID(fmt.Sprint(pod)), now)
+	}
+	if got := p.wait(1, now); got != 250*time.Millisecond {
+		t.Errorf("after many refusals it is %v", got)
+	}
+	now = now.Add(time.Second)
+	p.refused("a", now)
+	if got := p.wait(4, now); got != 0 {
+		t.Errorf("a second after the same refusal it is %v", got)
+	}
+	now = now.Add(9 * time.Second)
+	p.refused("a", now)
+	if got := p.wait(1, now); got != 250*time.Millisecond {
+		t.Errorf("after the next one it is %v", got)
+	}
+	(*pulls)(nil).refused("a", now)
+
+	// A time that was seen before brings nothing again.
+	if got := p.wait(1, now.Add(-5*time.Second)); got != 250*time.Millisecond {
+		t.Errorf("with an old time it is %v", got)
+	}
+	if got := p.wait(1, now); got != 250*time.Millisecond {
+		t.Errorf("after an old time it is %v", got)
+	}
 
 	// Pods that have not started yet have their images before them.
 	now = now.Add(10 * time.Second)
@@ -131,5 +153,18 @@ func TestPulls(t *testing.T) {
 	}
 	if got := p.wait(4, now); got != 0 {
 		t.Errorf("four images beside six wait %v", got)
+	}
+	// They are not waited for for ever.
+	for ; ; now = now.Add(lookAgain) {
+		got := p.wait(5, now)
+		if got == 0 {
+			break
+		}
+		if got != lookAgain {
+			t.Errorf("beside six images it is %v", got)
+		}
+	}
+	if waited := now.Sub(time.Unix(1040, 0)); waited != startTime {
+		t.Errorf("pods that do not start were waited for for %v", waited)
 	}
 }

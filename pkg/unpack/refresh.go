@@ -147,6 +147,9 @@ func (w *work) look(ctx context.Context) (time.Duration, error) {
 	if refused != nil {
 		return w.lookFailed(ctx, *refused)
 	}
+	if found := w.finds.get(w.name, w.lookNonce(w.bundle)); found != "" {
+		return w.looked(ctx, found)
+	}
 	w.looking = true
 	if !w.looks.begin(w.name) {
 		return 0, nil // it is its turn when another has ended
@@ -210,7 +213,11 @@ func (w *work) refresh(ctx context.Context, found string) (time.Duration, error)
 	if r := w.bundle.Status.Refresh; r != nil {
 		failures = r.Failures
 	}
-	return w.attempt(ctx, failures, task{refresh: true, fresh: true, reference: found})
+	after, err := w.attempt(ctx, failures, task{refresh: true, fresh: true, reference: found})
+	if w.waits {
+		w.finds.set(w.name, w.lookNonce(w.bundle), found)
+	}
+	return after, err
 }
 
 // lookFailed says why it is not known what the reference names.

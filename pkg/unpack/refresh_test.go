@@ -660,6 +660,27 @@ func TestDirectRefresh(t *testing.T) {
 	})
 }
 
+// What a look has found is not looked for again while the bundle waits for its turn, which it keeps.
+func TestARefreshKeepsItsTurn(t *testing.T) {
+	inWorld(t, append(someBundles("team-a", 3), taggedBundle()), func(w *world) {
+		p := &puller{block: make(chan struct{}), resolved: otherImage}
+		standalone(w, p)
+		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
+		w.start()
+		w.pass(time.Second)
+		w.ask("1")
+		w.pass(time.Minute)
+		if p.looks != 1 {
+			t.Errorf("it was looked for %d times", p.looks)
+		}
+		close(p.block)
+		w.pass(time.Minute)
+		if u := w.bundle().Status.Unpack; u.ResolvedReference != otherImage || open(u) {
+			t.Errorf("the attempt is %+v", u)
+		}
+	})
+}
+
 // TestRefreshesTakeTurns finds another image for more bundles than may be unpacked at once.
 func TestRefreshesTakeTurns(t *testing.T) {
 	const many, limit = 12, 2

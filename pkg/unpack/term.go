@@ -22,6 +22,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content/places"
 	"rukpak.io/apiserver/pkg/generated/informers/externalversions"
 	listers "rukpak.io/apiserver/pkg/generated/listers/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/unpack/pod"
@@ -52,6 +53,7 @@ type term struct {
 	traces     traces
 	direct     direct
 	looks      *looks
+	finds      finds
 	places     *queue.Queue
 	launches   launches
 	pulls      *pulls // nil where there is no pace
@@ -67,7 +69,7 @@ func newTerm(r *Reconciler) *term {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](5*time.Millisecond, longestRetry),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "rukpak_unpack"}),
 		traces: traces{tracer: r.config.Tracer},
-		direct: direct{slots: make(chan struct{}, r.config.Workers)},
+		direct: direct{slots: places.New(r.config.Workers, r.config.Workers)},
 	}
 	t.looks = newLooks(t.queue.Add)
 	limits := r.config.Limits

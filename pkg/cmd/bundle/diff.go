@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -30,7 +31,7 @@ func (s *session) diff() *cobra.Command {
 		Use:   "diff A B",
 		Short: "Show how two contents differ: of bundles, of revisions, of a folder or an archive",
 		Long: `Show how two contents differ, as diff -u does. A and B are each NAME[@REVISION], or a folder or an archive on this machine, which is
-told by a slash in it (./folder) or by its ending (.tar, .tar.gz, .tgz).
+told by a slash in it (./folder) or by its ending (.tar, .tar.gz, .tgz). On Windows a folder has no modes to compare.
 
 Files are compared by their digests, and only those that differ are fetched. Of files of more than 1 MiB, of such that are no text, and
 of such with more than 3,000 lines that differ it says no more than that they differ. Exit code 0 means that they are the same, 1 that they differ.`,
@@ -73,6 +74,9 @@ func (c *comparison) run(ctx context.Context) error {
 		}
 		x, inA := c.a.entries[path]
 		y, inB := c.b.entries[path]
+		if c.modeless && (c.a.folder || c.b.folder) {
+			x.Mode, y.Mode = "", ""
+		}
 		letter := "M"
 		switch {
 		case !inA:
@@ -132,7 +136,7 @@ func side(f *files, path string, e listing.Entry) string {
 	if e.Type != listing.File {
 		return "/dev/null"
 	}
-	return clean(strings.TrimRight(f.name, "/") + "/" + path)
+	return clean(strings.TrimRightFunc(f.name, func(r rune) bool { return r < utf8.RuneSelf && os.IsPathSeparator(byte(r)) }) + "/" + path)
 }
 
 func size(e listing.Entry) string {

@@ -22,6 +22,8 @@ type files struct {
 	name    string
 	entries map[string]listing.Entry
 	order   []string
+	// folder says that they are those of a folder.
+	folder bool
 	// digest is that of the whole content, or empty.
 	digest string
 	open   func(ctx context.Context, path string) (io.ReadCloser, error)
@@ -34,7 +36,12 @@ func (f *files) add(path string, e listing.Entry) {
 
 // isLocal tells what is on this machine from the name of a bundle: it has a slash or begins with a dot, or ends as archives do.
 func isLocal(arg string) bool {
-	return strings.ContainsRune(arg, os.PathSeparator) || strings.HasPrefix(arg, ".") ||
+	return isLocalWhere(os.PathSeparator, arg)
+}
+
+// isLocalWhere is isLocal where a path has slashes, or separators of the system in place of them.
+func isLocalWhere(separator rune, arg string) bool {
+	return strings.ContainsRune(arg, '/') || strings.ContainsRune(arg, separator) || strings.HasPrefix(arg, ".") ||
 		strings.HasSuffix(arg, ".tar.gz") || strings.HasSuffix(arg, ".tgz") || strings.HasSuffix(arg, ".tar")
 }
 
@@ -90,6 +97,7 @@ func localFiles(ctx context.Context, path string) (_ *files, err error) {
 	}
 	// It is open as long as the program runs.
 	f.open = func(_ context.Context, path string) (io.ReadCloser, error) { return root.Open(path) }
+	f.folder = true
 	archive, w := io.Pipe()
 	go func() {
 		_, err := tarball.Pack(ctx, w, path, "", tarball.Limits{})

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -63,16 +64,56 @@ func (s *session) podLogs(ctx context.Context, b *v1alpha1.Bundle, follow bool) 
 	containers := slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
 	for _, c := range containers {
 		s.say("pod/%s, container %s:", p.Name, c.Name)
-		err := s.containerLogs(ctx, client, p, c.Name, follow)
-		if apierrors.IsBadRequest(err) {
-			s.say("  %s", clean(err.Error())) // It has not started.
-			continue
-		}
-		if err != nil {
+		if err := s.begunLogs(ctx, client, p, c.Name, follow); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// begunLogs prints the logs of a container, or why it has none. With follow it waits for them until the pod ends.
+func (s *session) begunLogs(ctx context.Context, client kubernetes.Interface, p *corev1.Pod, container string, follow bool) error {
+	said := ""
+	for last := !follow; ; {
+		err := s.containerLogs(ctx, client, p, container, follow)
+		// 400 says that the container has not started, and 404, beside that the pod is gone, that its node does not know of it yet.
+		if !apierrors.IsBadRequest(err) && !(follow && apierrors.IsNotFound(err)) {
+			return err
+		}
+		if err.Error() != said {
+			said = err.Error()
+			s.say("  %s", said)
+		}
+		if last {
+			return nil
+		}
+		// What it said between that answer and its end is still to be printed.
+		if last, err = hasEnded(ctx, client, p, apierrors.IsNotFound(err)); err != nil {
+			return err
+		}
+		if last {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(watchPause):
+		}
+	}
+}
+
+// hasEnded reports whether no container of a pod will start any more. Of a pod that may not be got, otherwise decides.
+func hasEnded(ctx context.Context, client kubernetes.Interface, p *corev1.Pod, otherwise bool) (bool, error) {
+	now, err := client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case apierrors.IsForbidden(err):
+		return otherwise, nil
+	case err != nil:
+		return false, err
+	}
+	return now.UID != p.UID || now.Status.Phase == corev1.PodSucceeded || now.Status.Phase == corev1.PodFailed, nil
 }
 
 // unpackPod finds the pod of the current attempt, which may be one of several bundles, or else the newest that an attempt

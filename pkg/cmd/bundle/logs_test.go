@@ -4,6 +4,7 @@
 package bundle
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 )
@@ -117,5 +119,88 @@ func podServer(t *testing.T, b *v1alpha1.Bundle, pods []corev1.Pod, deny string)
 		if err := json.NewEncoder(w).Encode(answer); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// What is followed is waited for until it begins, the pod ends, or nobody wants it any more.
+func TestLogsFollowWhatHasNotBegun(t *testing.T) {
+	const waits = `container "unpack" in pod "app-own" is waiting to start: ContainerCreating`
+	for _, test := range []struct {
+		name string
+		// begins is how often the log is asked for before there is one; 0 is never.
+		begins int
+		// phases are those of the pod, as it is looked at; "" is that it is gone, "?" that it is another, "403" that it may not be got.
+		phases []string
+		code   int // of the log before it begins
+		follow bool
+		want   string
+		exit   int
+	}{
+		{"it begins", 3, []string{"Pending", "Pending"}, http.StatusBadRequest, true, "says app-own\n", ExitOK},
+		{"its node does not know of it yet", 2, []string{"Pending"}, http.StatusNotFound, true, "says app-own\n", ExitOK},
+		{"it begins and ends before it is looked at", 2, []string{"Succeeded"}, http.StatusBadRequest, true, "says app-own\n", ExitOK},
+		{"it fails before", 0, []string{"Pending", "Failed"}, http.StatusBadRequest, true, "", ExitOK},
+		{"it is gone", 0, []string{""}, http.StatusBadRequest, true, "", ExitOK},
+		{"it is another", 0, []string{"?"}, http.StatusBadRequest, true, "", ExitOK},
+		{"nobody says how the pod is", 2, []string{"403"}, http.StatusBadRequest, true, "says app-own\n", ExitOK},
+		{"nobody says whether it is there", 0, []string{"403"}, http.StatusNotFound, true, "", ExitOK},
+		{"nobody follows it", 2, nil, http.StatusBadRequest, false, "", ExitOK},
+		{"nobody wants it any more", 0, []string{"Pending", "stop"}, http.StatusBadRequest, true, "", ExitInterrupted},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			own := logging("app-own", "own", "uid", "1.2.nonce.mac", 2)
+			b := served()
+			b.UID, b.Status.Unpack = "uid", &v1alpha1.UnpackStatus{Attempt: 2, Generation: 1, PodName: own.Name, PodUID: own.UID}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			asked, found, phases := 0, false, test.phases
+			pods := podServer(t, b, []corev1.Pod{own}, "")
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/log"):
+					if asked++; asked != test.begins {
+						refuse(w, test.code, metav1.StatusReasonUnknown, waits)
+						return
+					}
+					pods(w, r)
+				case !strings.HasSuffix(r.URL.Path, "/pods/app-own"), !found:
+					found = found || strings.HasSuffix(r.URL.Path, "/pods/app-own")
+					pods(w, r)
+				case len(phases) == 0:
+					t.Error("the pod is looked at once more")
+				default:
+					now, phase := own, phases[0]
+					phases = phases[1:]
+					switch phase {
+					case "403":
+						podServer(t, b, nil, "get")(w, r)
+						return
+					case "":
+						podServer(t, b, nil, "")(w, r)
+						return
+					case "?":
+						now.UID = "other"
+					case "stop":
+						stop()
+					}
+					now.Status.Phase = corev1.PodPhase(phase)
+					podServer(t, b, []corev1.Pod{now}, "")(w, r)
+				}
+			}))
+			t.Cleanup(server.Close)
+			args := []string{"logs", "app", "-s", server.URL, "-n", "team"}
+			if test.follow {
+				args = append(args, "-f")
+			}
+			streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+			code := Main(ctx, args, streams)
+			if code != test.exit || out.String() != test.want || len(phases) > 0 {
+				t.Errorf("it ends with %d, and %q were not looked at: %s%s", code, phases, out, errOut)
+			}
+			if n := strings.Count(errOut.String(), waits); n != 1 {
+				t.Errorf("it says %d times that it waits: %s", n, errOut)
+			}
+		})
 	}
 }

@@ -30,7 +30,8 @@ func (s *session) push() *cobra.Command {
 		Short: "Write content: a folder, or a tar or tar.gz",
 		Long: `Make a folder, or a tar or tar.gz, the content of a bundle whose source is an upload. "-" is an archive on the standard input.
 
-It is sent in parts, and goes on by itself where it broke off; after Ctrl-C, where the same command is given again. Content that the bundle has and serves already is not sent again if it comes from a folder.`,
+It is sent in parts, and goes on by itself where it broke off; after Ctrl-C, where the same command is given again, which with --if-digest
+or --if-none begins anew. On Windows folders are sent with the mode 0755 and files with 0644: an archive keeps others. Content that the bundle has and serves already is not sent again if it comes from a folder.`,
 		Example: `  # A folder
   kubectl bundle push app ./folder
 
@@ -76,7 +77,11 @@ func (s *session) upload(ctx context.Context, bundles typed.BundleInterface, nam
 	meter.Stop()
 	if err != nil {
 		if ctx.Err() != nil {
-			return fail(ExitInterrupted, errors.New("interrupted"), "the bundle has the content that it had; the same command goes on where this one was")
+			again := "goes on where this one was"
+			if opts.IfDigest != "" || opts.IfNone {
+				again = "begins anew" // The client resumes no upload with a precondition.
+			}
+			return fail(ExitInterrupted, errors.New("interrupted"), "the bundle has the content that it had; the same command %s", again)
 		}
 		return s.notPushed(ctx, name, from, s.notTaken(ctx, bundles, name, err))
 	}

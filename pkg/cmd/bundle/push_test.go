@@ -4,6 +4,7 @@
 package bundle
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/tarball"
@@ -68,6 +70,38 @@ func TestPushSendsWhatIsNotServed(t *testing.T) {
 			_, stderr, code := run(t, "push", "app", dir, "-s", server.URL, "-n", "team")
 			if sent != test.sent || strings.Contains(stderr, "has this content already") == test.sent || (code == ExitOK) == test.sent {
 				t.Errorf("sent is %v, and it ends with %d: %s", sent, code, stderr)
+			}
+		})
+	}
+}
+
+// After Ctrl-C the same command goes on only where the client keeps the upload.
+func TestPushThatIsInterrupted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "app.tar")
+	if err := os.WriteFile(file, make([]byte, 1024), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name  string
+		flags []string
+		want  string
+	}{
+		{"unconditional", nil, "the same command goes on where this one was"},
+		{"in place of a content", []string{"--if-digest", digestOf(nil)}, "the same command begins anew"},
+		{"in place of nothing", []string{"--if-none"}, "the same command begins anew"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			url := serveBundle(t, served(), func(_ http.ResponseWriter, r *http.Request) bool {
+				stop()
+				<-r.Context().Done()
+				return true
+			})
+			streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+			code := Main(ctx, append([]string{"push", "app", file, "-s", url, "-n", "team"}, test.flags...), streams)
+			if code != ExitInterrupted || !strings.Contains(errOut.String(), test.want) {
+				t.Errorf("it ends with %d: %s", code, errOut)
 			}
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"rukpak.io/apiserver/pkg/cmd/bundle/progress"
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/tarball"
 )
 
 // session is one run of the program: its flags, its streams, and clients that follow from them.
@@ -24,12 +25,14 @@ type session struct {
 	genericiooptions.IOStreams
 	flags *genericclioptions.ConfigFlags
 	quiet bool
+	// modeless says that a folder on this machine has no modes that are worth comparing.
+	modeless bool
 	// inside is the bundle, as it was named, of commands for which a 404 may be about a file or a content.
 	inside string
 }
 
 func newSession(streams genericiooptions.IOStreams) *session {
-	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true)}
+	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), modeless: !tarball.KeepsModes}
 	s.flags.WrapConfigFn = func(c *rest.Config) *rest.Config {
 		// One person's requests are few, and the server has limits of its own.
 		c.QPS, c.Burst = 50, 100

@@ -27,8 +27,8 @@ func (s *session) verify() *cobra.Command {
 		Long: `Read all of the content and check it: its digest, each entry of the archive, and that digests, size and number of files are those
 of the bundle's status.
 
-With a folder or an archive, check instead that this is the content. Nothing is fetched then. A folder is packed as the server would; an
-archive may be the one that the server serves, or any tar or tar.gz with the same files. Exit code 7 means that it is not.`,
+With a folder or an archive, check instead that this is the content. Nothing is fetched then. A folder is packed as the server would,
+on Windows, where it has no modes, with 0755 for folders and 0644 for files; an archive may be the one that the server serves, or any tar or tar.gz with the same files. Exit code 7 means that it is not.`,
 		Example: `  kubectl bundle verify app
 
   # Is this what the cluster has?
@@ -107,30 +107,36 @@ func (s *session) verifyContent(ctx context.Context, bundles typed.BundleInterfa
 
 // verifyLocal compares what is on this machine.
 func (s *session) verifyLocal(ctx context.Context, t target, c v1alpha1.ContentStatus, path string) error {
-	summary, err := summarize(ctx, path)
+	summary, folder, err := summarize(ctx, path)
 	if err != nil {
 		return err
 	}
 	if summary.UncompressedDigest != c.UncompressedDigest {
+		hint := fmt.Sprintf("%s diff %s %s%s shows what differs", program, t.name, path, s.nameFlag())
+		if folder && s.modeless {
+			hint += "; a folder has no modes here, and was packed with 0755 for folders and 0644 for files: content with other modes is told apart by them alone, and diff does not compare them"
+		}
 		return fail(ExitWrongContent, fmt.Errorf("%s is not the content of %s: packed, the digest of its tar (status.content.uncompressedDigest) is %s, and not %s", path, t.name, summary.UncompressedDigest, c.UncompressedDigest),
-			"%s diff %s %s%s shows what differs", program, t.name, path, s.nameFlag())
+			"%s", hint)
 	}
 	return s.print("bundle.rukpak.io/%s: %s has the same files: content %s, as a tar %s", t.name, path, c.Digest, c.UncompressedDigest)
 }
 
-// summarize says what the canonical archive of a folder or of an archive is.
-func summarize(ctx context.Context, path string) (_ tarball.Summary, err error) {
+// summarize says what the canonical archive of a folder or of an archive is, and whether it is a folder.
+func summarize(ctx context.Context, path string) (summary tarball.Summary, folder bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return tarball.Summary{}, err
+		return tarball.Summary{}, false, err
 	}
 	if info.IsDir() {
-		return tarball.Pack(ctx, io.Discard, path, "", tarball.Limits{})
+		summary, err = tarball.Pack(ctx, io.Discard, path, "", tarball.Limits{})
+		return summary, true, err
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return tarball.Summary{}, err
+		return tarball.Summary{}, false, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	return tarball.Canonicalize(ctx, io.Discard, file, tarball.Options{})
+	summary, err = tarball.Canonicalize(ctx, io.Discard, file, tarball.Options{})
+	return summary, false, err
 }

@@ -14,7 +14,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"rukpak.io/apiserver/pkg/tarball"
 )
@@ -64,15 +66,21 @@ type Summary struct {
 }
 
 // Tree writes what r, a canonical archive, holds to dir, an empty folder. What was written before an error stays. An error of
-// the folder names the path; all others are those of tarball.Verify, about the archive or of reading it.
+// the folder names the path; all others are those of tarball.Verify, about the archive or of reading it. What would be another
+// path on Windows is refused there with a *tarball.EntryError.
 func Tree(ctx context.Context, r io.Reader, dir string, opts Options) (Summary, error) {
+	return fill(ctx, r, dir, opts, filepath.Separator)
+}
+
+// fill is Tree where paths have a separator.
+func fill(ctx context.Context, r io.Reader, dir string, opts Options, separator rune) (Summary, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Summary{}, err
 	}
 	// Nothing is written through the folder itself.
 	defer root.Close()
-	t := &tree{root: root, mode: opts.Mode}
+	t := &tree{root: root, mode: opts.Mode, separator: separator}
 	if t.mode == nil {
 		t.mode = ForOwner
 	}
@@ -89,14 +97,17 @@ func Tree(ctx context.Context, r io.Reader, dir string, opts Options) (Summary, 
 
 // tree is a folder that is being filled.
 type tree struct {
-	root *os.Root
-	mode func(tarball.Entry) fs.FileMode
-	disk int64
+	root      *os.Root
+	mode      func(tarball.Entry) fs.FileMode
+	separator rune
+	disk      int64
 	// entries are those that were written.
 	entries int64
 	// closed are the directories whose permissions keep their owner out, and which get them at the end.
 	closed []directory
-	err    error // of the disk
+	// links are symbolic links that are made at the end, with targets as this system spells them.
+	links []tarball.Entry
+	err   error // of the disk
 }
 
 type directory struct {
@@ -104,8 +115,14 @@ type directory struct {
 	mode fs.FileMode
 }
 
-// close gives the last directories their permissions, the deepest first: they may take away the right to enter.
+// close makes what is made last, and gives the last directories their permissions, the deepest first: they may take away the
+// right to enter.
 func (t *tree) close() error {
+	for _, e := range t.links {
+		if err := t.root.Symlink(e.Linkname, e.Name); err != nil {
+			return failed(e.Name, err)
+		}
+	}
 	for _, d := range slices.Backward(t.closed) {
 		if err := t.root.Chmod(d.name, d.mode); err != nil {
 			return failed(d.name, err)
@@ -127,7 +144,10 @@ func (t *tree) visit(e tarball.Entry, content io.Reader) error {
 	return err
 }
 
-func (t *tree) write(e tarball.Entry, content io.Reader) error {
+func (t *tree) write(e tarball.Entry, content io.Reader) (err error) {
+	if e.Linkname, err = native(e, t.separator); err != nil {
+		return err
+	}
 	switch e.Type {
 	case tarball.TypeDirectory:
 		if err := t.root.Mkdir(e.Name, owner); err != nil {
@@ -140,10 +160,31 @@ func (t *tree) write(e tarball.Entry, content io.Reader) error {
 		// The umask had its say above.
 		return t.root.Chmod(e.Name, mode|owner)
 	case tarball.TypeSymlink:
+		if t.separator != '/' {
+			// Windows has links to files and links to directories, and what is there when a link is made decides.
+			t.links = append(t.links, e)
+			return nil
+		}
 		return t.root.Symlink(e.Linkname, e.Name)
 	default:
 		return t.file(e, content)
 	}
+}
+
+// native is the target of a link as it is spelled where paths have a separator. On Windows, what is one name in an archive and
+// means a path or a drive there is refused.
+func native(e tarball.Entry, separator rune) (string, error) {
+	if separator == '/' {
+		return e.Linkname, nil
+	}
+	const foreign = `\:`
+	switch {
+	case strings.ContainsAny(e.Name, foreign):
+		return "", &tarball.EntryError{Entry: e.Name, Reason: `the name has a \ or a :, which is no part of a name on this system`}
+	case strings.ContainsAny(e.Linkname, foreign):
+		return "", &tarball.EntryError{Entry: e.Name, Reason: fmt.Sprintf(`the target %q of the symbolic link has a \ or a :, which is no part of a name on this system`, e.Linkname)}
+	}
+	return strings.ReplaceAll(e.Linkname, "/", string(separator)), nil
 }
 
 func (t *tree) file(e tarball.Entry, content io.Reader) (err error) {

@@ -154,8 +154,9 @@ func reported(reason string) string {
 	return v1alpha1.ReasonContainerFailed
 }
 
-// throttled is what a kubelet says when it has pulled as many images as its registryPullQPS allows. It tries again.
-const throttled = "pull QPS exceeded"
+// throttled is what a kubelet says, at once, later, and in an event, when it has pulled as many images as its registryPullQPS allows. It tries again. Registries
+// have their words in what else it says.
+var throttled = regexp.MustCompile(`^((Back-off pulling|Failed to pull) image "[^"]*": (ErrImagePull: )?)?pull QPS exceeded$`)
 
 func judgeWaiting(name string, w *corev1.ContainerStateWaiting) (Outcome, bool) {
 	failing := Outcome{State: Waiting, Failing: true}
@@ -165,7 +166,7 @@ func judgeWaiting(name string, w *corev1.ContainerStateWaiting) (Outcome, bool) 
 	case "InvalidImageName":
 		return failed(v1alpha1.ReasonInvalidImageReference, "the node cannot read the image's name", w.Message), true
 	case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed", "ImageInspectError":
-		if strings.Contains(w.Message, throttled) {
+		if throttled.MatchString(w.Message) {
 			return Outcome{State: Waiting, Reason: v1alpha1.ReasonImagePullThrottled, Message: "the node pulls no more images for the moment"}, true
 		}
 		failing.Reason, failing.Message = judgePull(w.Message)

@@ -127,6 +127,8 @@ func TestJudge(t *testing.T) {
 		},
 		"pull fails":               {status: waits("ErrImagePull", "no space left on device"), want: Outcome{State: Waiting, Failing: true, Reason: v1alpha1.ReasonImagePullFailed}, words: "no space left"},
 		"too many pulls at a time": {status: waits("ImagePullBackOff", `Back-off pulling image "a": ErrImagePull: pull QPS exceeded`), want: Outcome{State: Waiting, Reason: v1alpha1.ReasonImagePullThrottled}, words: "no more images for the moment"},
+		"too many, just now":       {status: waits("ErrImagePull", "pull QPS exceeded"), want: Outcome{State: Waiting, Reason: v1alpha1.ReasonImagePullThrottled}, words: "no more images for the moment"},
+		"a registry says the same": {status: waits("ErrImagePull", `failed to pull image "a": unexpected status: 500, Server message: pull QPS exceeded`), want: Outcome{State: Waiting, Failing: true, Reason: v1alpha1.ReasonImagePullFailed}, words: "500"},
 		"invalid name":             {status: waits("InvalidImageName", "couldn't parse image name"), want: Outcome{State: Failed, Reason: v1alpha1.ReasonInvalidImageReference}, words: "couldn't parse"},
 		"never pulled":             {status: waits("ErrImageNeverPull", `Container image "a" is not present with pull policy of Never`), want: Outcome{State: Waiting, Failing: true, Reason: v1alpha1.ReasonImageNotFound}},
 		"volume not an image": {
@@ -224,5 +226,18 @@ func TestMessagesStayTheSameWhileTheCauseDoes(t *testing.T) {
 func TestWordsAreBounded(t *testing.T) {
 	if got := Words("w", strings.Repeat("\xffü\n", 10_000)); len(got) > maxMessage || strings.Contains(got, "\n") || !utf8.ValidString(got) {
 		t.Errorf("%d bytes: %.60q", len(got), got)
+	}
+}
+
+func TestJudgeEvent(t *testing.T) {
+	for text, want := range map[string]string{
+		`Failed to pull image "a": pull QPS exceeded`:                               v1alpha1.ReasonImagePullThrottled,
+		`Failed to pull image "a": denied: Server message: pull QPS exceeded`:       v1alpha1.ReasonImagePullUnauthorized,
+		`Failed to pull image "a": b: not found`:                                    v1alpha1.ReasonImageNotFound,
+		`MountVolume.SetUp failed for volume "token": the authority is not at home`: v1alpha1.ReasonContainerFailed,
+	} {
+		if o := JudgeEvent(text); o.Reason != want || o.State != Waiting {
+			t.Errorf("%q is %+v, want %s", text, o, want)
+		}
 	}
 }

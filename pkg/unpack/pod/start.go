@@ -60,7 +60,7 @@ func JudgeEvent(warning string) Outcome {
 	switch {
 	case noMemoryToStart(warning):
 		return outOfMemory(ContainerUnpack)
-	case strings.Contains(warning, throttled):
+	case throttled.MatchString(warning):
 		return Outcome{State: Waiting, Reason: v1alpha1.ReasonImagePullThrottled, Message: "the node pulls no more images for the moment"}
 	case strings.Contains(warning, "Failed to pull image"):
 		// The event may be there long before the status of the pod.

@@ -61,6 +61,8 @@ type Turn struct {
 	With []cache.ObjectName
 	// Waited is for how long it has been asking, if it does not come.
 	Waited time.Duration
+	// Soon means that there is a place as soon as Pace lets it be given.
+	Soon bool
 	// Again is after what time to ask again if nobody calls before; 0 is never.
 	Again time.Duration
 }
@@ -78,7 +80,7 @@ type Queue struct {
 	lined  map[cache.ObjectName]*waiter
 	used   int
 	lent   int  // places that are taken and do not count
-	paced  bool // a place is given as soon as Pace lets it
+	paced  bool // what kubelets pull waits for a timer
 }
 
 // space is a namespace.
@@ -130,7 +132,8 @@ func (q *Queue) Ask(name cache.ObjectName, claim Claim, now time.Time) Turn {
 	p := q.held[name]
 	switch {
 	case p == nil:
-		return Turn{Again: again, Waited: now.Sub(q.lined[name].arrived)}
+		soon := q.paced && claim.Pulled && q.used < q.limits.Total && q.spaces[name.Namespace].used < q.limits.PerNamespace
+		return Turn{Again: again, Waited: now.Sub(q.lined[name].arrived), Soon: soon}
 	case p.called && p.first != name:
 		return Turn{} // the first one acts
 	}

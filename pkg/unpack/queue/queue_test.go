@@ -240,7 +240,7 @@ func TestPace(t *testing.T) {
 			return b.Ask(name("a", fmt.Sprintf("b-%04d", n)), Claim{Since: start.Add(time.Duration(n) * time.Second), Kind: "k", Image: image, Pulled: pulled}, b.now)
 		}
 		for n, image := range []string{"i", "j", "i"} {
-			if turn := ask(n, image, true); turn.Come || turn.Again != 0 {
+			if turn := ask(n, image, true); turn.Come || turn.Again != 0 || !turn.Soon {
 				t.Fatalf("the answer was %+v", turn)
 			}
 		}
@@ -258,12 +258,27 @@ func TestPace(t *testing.T) {
 		if turn := ask(0, "i", true); !turn.Come || len(turn.With) != 2 {
 			t.Errorf("the answer was %+v", turn)
 		}
-		if want := []int{1, 2, 2, 2}; !slices.Equal(paced, want) {
+		if want := []int{1, 2}; !slices.Equal(paced, want) {
 			t.Errorf("it was asked for %v images, want %v", paced, want)
 		}
-		left = time.Hour
-		if turn := ask(3, "i", false); !turn.Come {
+		// What no kubelet pulls waits behind nobody who does.
+		left = time.Second
+		if turn := ask(3, "i", true); turn.Come {
+			t.Errorf("the answer was %+v", turn)
+		}
+		if turn := b.Ask(name("z", "direct"), Claim{Since: start, Image: "i"}, b.now); !turn.Come {
 			t.Errorf("one that no kubelet pulls waits: %+v", turn)
+		}
+		// Nor does who needs few images overtake who came before.
+		left = 0
+		if turn := b.Ask(name("y", "small"), Claim{Since: start, Image: "i", Pulled: true}, b.now); turn.Come || !turn.Soon {
+			t.Errorf("the answer was %+v", turn)
+		}
+		b.calls()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if called := b.calls(); !slices.Equal(called, []cache.ObjectName{name("a", "b-0003"), name("y", "small")}) {
+			t.Errorf("%v were called", called)
 		}
 	})
 }

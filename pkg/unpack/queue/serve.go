@@ -15,6 +15,8 @@ import (
 // When a place has become free, those who could have it then are called too, to be told so.
 func (q *Queue) serve(now time.Time, asking cache.ObjectName, freed bool) time.Duration {
 	var again time.Duration
+	// What a kubelet pulls waits for the pace, in its order; what none pulls does not.
+	paced := q.paced
 	// Each round passes over every namespace once; a round in which nobody got a place is the last.
 	for passed := 0; passed < len(q.turns) && q.used < q.limits.Total; {
 		namespace := q.turns[0]
@@ -37,9 +39,18 @@ func (q *Queue) serve(now time.Time, asking cache.ObjectName, freed bool) time.D
 		}
 		first := s.waiting[0]
 		company := q.company(s, first)
-		if left := q.pace(company, now); left > 0 {
-			q.serveIn(left)
-			return again
+		if images := pulled(company); images > 0 && q.limits.Pace != nil {
+			if !paced {
+				if left := q.limits.Pace(images, now); left > 0 {
+					paced = true
+					q.serveIn(left)
+				}
+			}
+			if paced {
+				q.turns = append(q.turns[1:], namespace)
+				passed++
+				continue
+			}
 		}
 		q.give(first, company)
 		if first.name != asking {
@@ -54,28 +65,19 @@ func (q *Queue) serve(now time.Time, asking cache.ObjectName, freed bool) time.D
 	return again
 }
 
-// pace is how long those who share a place have yet to wait for other images to be pulled.
-func (q *Queue) pace(company []*waiter, now time.Time) time.Duration {
-	if q.limits.Pace == nil {
-		return 0
-	}
+// pulled is how many images of those who share a place a kubelet pulls.
+func pulled(company []*waiter) int {
 	images := map[string]bool{}
 	for _, w := range company {
 		if w.Pulled {
 			images[w.Image] = true
 		}
 	}
-	if len(images) == 0 {
-		return 0
-	}
-	return q.limits.Pace(len(images), now)
+	return len(images)
 }
 
 // serveIn gives places later. Until then more may come who have an image in common.
 func (q *Queue) serveIn(left time.Duration) {
-	if q.paced {
-		return
-	}
 	q.paced = true
 	time.AfterFunc(left, func() {
 		q.mu.Lock()
