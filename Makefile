@@ -86,7 +86,7 @@ AZURITE := _output/azurite/node_modules/.bin/azurite-blob
 
 .PHONY: azure
 azure: $(AZURITE) ## Run the same against an emulator of Azure Blob Storage (needs npm)
-	RUKPAK_AZURE_SERVER=$(CURDIR)/$< go test -count=1 -timeout=20m -run '^TestAzure$$' $(TESTFLAGS) ./pkg/content/bucket
+	RUKPAK_AZURE_SERVER=$(CURDIR)/$< go test -tags failpoints -count=1 -timeout=20m -run '^TestAzure$$' $(TESTFLAGS) ./pkg/content/bucket
 
 $(AZURITE):
 	npm install --prefix _output/azurite --no-package-lock --no-audit --no-fund azurite@3.37.0

@@ -86,9 +86,12 @@ done
 all=$(IFS=,; echo "${images[*]}${documents:+,${documents[*]}}")
 printf '{"schemaVersion":2,"mediaType":"%s.index.v1+json","manifests":[%s]}' $oci "$all" >"$work/index.json"
 index=$(blob "$work/index.json" $oci.index.v1+json)
-# Runtimes read the image's name from one annotation, other tools its tag from the other.
+# Runtimes read the image's name from one annotation, other tools its tag from the other. containerd takes the name as it stands there, and
+# a kubelet asks it for the full one.
+full=$name
+[[ $name == */* ]] || full=docker.io/library/$name
 printf '{"schemaVersion":2,"mediaType":"%s.index.v1+json","manifests":[{%s,"annotations":{"io.containerd.image.name":"%s","org.opencontainers.image.ref.name":"%s"}}]}' \
-  $oci "$index" "$name" "${name##*:}" >"$work/layout/index.json"
+  $oci "$index" "$full" "${name##*:}" >"$work/layout/index.json"
 printf '{"imageLayoutVersion":"1.0.0"}' >"$work/layout/oci-layout"
 
 rm -rf "$layout" "$layout.tar"

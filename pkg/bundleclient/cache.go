@@ -5,6 +5,7 @@ package bundleclient
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -58,8 +59,8 @@ type Cache struct {
 	max int64
 }
 
-// OpenCache opens the cache in a folder, which it makes. The folder belongs to the cache alone. On systems without flock
-// it fails with errors.ErrUnsupported.
+// OpenCache opens the cache in a folder, which it makes. The folder belongs to the cache alone, and has to be writable. On
+// systems without flock it fails with errors.ErrUnsupported, and with the system's error where a file system has no locks.
 func OpenCache(dir string, opts CacheOptions) (*Cache, error) {
 	c := &Cache{dir: dir, max: opts.MaxBytes}
 	if c.max <= 0 {
@@ -68,10 +69,34 @@ func OpenCache(dir string, opts CacheOptions) (*Cache, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cache: %w", err)
 	}
+	if err := c.tryLock(); err != nil {
+		return nil, fmt.Errorf("cache: %w", err)
+	}
 	if err := c.shrink(0); err != nil {
 		return nil, fmt.Errorf("cache: %w", err)
 	}
 	return c, nil
+}
+
+// noDigest is that of no content.
+var noDigest = strings.Repeat("0", 2*sha256.Size)
+
+// tryLock fails where there are no locks, before anybody counts on one. It is a file that is locked, as contents are: on NFS and
+// others the lock of a folder is the kernel's own, and says nothing. What is left of one who is killed goes as other locks of
+// nothing do.
+func (c *Cache) tryLock() error {
+	path := filepath.Join(c.dir, noDigest+suffixLock)
+	held, err := flock.TryOpen(path, flock.Exclusive)
+	switch {
+	case err == nil:
+		return errors.Join(os.Remove(path), held.Close())
+	case errors.Is(err, flock.ErrBusy):
+		return nil // so there are locks
+	case isFull(err):
+		return nil // of which nothing is known then, and what is there can be read
+	default:
+		return errors.Join(err, ignoreMissing(os.Remove(path)))
+	}
 }
 
 // errNoDigest means that a name in the cache would not be one.

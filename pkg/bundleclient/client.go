@@ -13,8 +13,8 @@
 //
 //	bundle, err := client.Push(ctx, "team-a", "app", os.DirFS("app"), bundleclient.PushOptions{})
 //
-// Content is verified by its digest before anybody sees it, what breaks off goes on where it was, and nothing is held in
-// memory whole. All of it takes get on bundles/content; Watch is quicker with watch on bundles, and Push needs what
+// Files of Open and Watch are seen only when the whole content has had its digest. Stream and Follow hand out bytes before: only
+// io.EOF says that they were right. What breaks off goes on where it was, and nothing is held in memory whole. All of it takes get on bundles/content; Watch is quicker with watch on bundles, and Push needs what
 // UploadContent of the clientset does.
 package bundleclient
 
@@ -87,7 +87,7 @@ func NewForConfig(config *rest.Config, opts Options) (*Client, error) {
 }
 
 // Stream opens the content of a bundle as the archive that it is, a tar.gz. The caller closes it. Read whole it
-// ends with io.EOF only if it has its digest.
+// ends with io.EOF only if it has its digest: nothing that was read is to be acted on before.
 func (c *Client) Stream(ctx context.Context, namespace, name string, opts typed.GetContentOptions) (*typed.Content, error) {
 	if opts.Patience == 0 {
 		opts.Patience = c.opts.Patience

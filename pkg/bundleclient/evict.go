@@ -53,7 +53,7 @@ func (c *Cache) shrink(room int64) error {
 // retry removes the content that was used least lately of those that nobody reads where an error says that the disk is full.
 // It reports whether there was one, so that another try may do better.
 func (c *Cache) retry(full error) bool {
-	if !errors.Is(full, syscall.ENOSPC) && !errors.Is(full, syscall.EDQUOT) {
+	if !isFull(full) {
 		return false
 	}
 	all, err := c.contents()
@@ -67,6 +67,8 @@ func (c *Cache) retry(full error) bool {
 	}
 	return false
 }
+
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // contents are those that the cache has, what was used least lately first. What was left half-done is cleared away.
 func (c *Cache) contents() ([]kept, error) {

@@ -39,7 +39,8 @@ func (c *Client) Watch(ctx context.Context, namespace, name string, handle Handl
 	})
 }
 
-// StreamHandler is told of the content of a bundle as Handler is. The content is closed when it returns.
+// StreamHandler is told of the content of a bundle as Handler is. The content is closed when it returns. What it reads is
+// verified when it has read io.EOF, as that of Stream.
 type StreamHandler func(ctx context.Context, bundle *v1alpha1.Bundle, content *typed.Content) error
 
 // Follow does as Watch, with the archive in place of its files. Have is the digest of content that is dealt with already, or empty.

@@ -154,25 +154,27 @@ func TestWatchHandlesTheLatestAlone(t *testing.T) {
 }
 
 func TestWatchTriesAgainWhatFails(t *testing.T) {
-	for _, mayNotWatch := range []bool{false, true} {
-		a := startAPI(t)
-		a.Fail(bundletest.Faults{MayNotWatch: mayNotWatch})
-		a.Put("team/app", files("one", 5), true)
-		failures := 5
-		w := watch(t, clientOf(t, a, bundleclient.Options{}), func(string) error {
-			if failures--; failures >= 0 {
-				return errors.New("not yet")
+	for name, mayNotWatch := range map[string]bool{"by watching": false, "by asking": true} {
+		t.Run(name, func(t *testing.T) {
+			a := startAPI(t)
+			a.Fail(bundletest.Faults{MayNotWatch: mayNotWatch})
+			a.Put("team/app", files("one", 5), true)
+			failures := 5
+			w := watch(t, clientOf(t, a, bundleclient.Options{}), func(string) error {
+				if failures--; failures >= 0 {
+					return errors.New("not yet")
+				}
+				return nil
+			})
+			for range 6 {
+				w.expect("one")
 			}
-			return nil
+			a.Put("team/app", files("two", 5), true)
+			// Had it been told once more of the first it would say so here.
+			if got := <-w.handled; got.mark != "two" {
+				t.Errorf("told of %q", got.mark)
+			}
 		})
-		for range 6 {
-			w.expect("one")
-		}
-		a.Put("team/app", files("two", 5), true)
-		// Had it been told once more of the first it would say so here.
-		if got := <-w.handled; got.mark != "two" {
-			t.Errorf("told of %q", got.mark)
-		}
 	}
 }
 

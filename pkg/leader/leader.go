@@ -25,11 +25,14 @@ import (
 // LeaseName is the name of the Lease.
 const LeaseName = "rukpak-apiserver"
 
-// Times of the Lease. A leader that dies is replaced after leaseDuration, one that ends is at once.
+// Times of the Lease. A leader that dies is replaced after leaseDuration, one that ends is at once. One that cannot renew it
+// is told to end retryPeriod and renewDeadline after it last could: what remains of leaseDuration is for ending.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
+	// returnTime is how long it is tried to give the Lease back.
+	returnTime = 5 * time.Second
 )
 
 // Config says where the Lease is and who wants it. All of it is required.
@@ -96,14 +99,16 @@ func campaign(ctx context.Context, config Config, lead func(context.Context) err
 			letGo()
 		}
 	})()
+	lock := lease(config)
+	// ReleaseOnCancel is not for this: of a Lease that cannot be renewed it would give back what is still worked under,
+	// and keep the work going for as long as that takes.
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:            lease(config),
-		LeaseDuration:   leaseDuration,
-		RenewDeadline:   renewDeadline,
-		RetryPeriod:     retryPeriod,
-		ReleaseOnCancel: true,
-		Name:            LeaseName,
-		Callbacks:       leaderelection.LeaderCallbacks{OnStartedLeading: onStart, OnStoppedLeading: func() {}},
+		Lock:          lock,
+		LeaseDuration: leaseDuration,
+		RenewDeadline: renewDeadline,
+		RetryPeriod:   retryPeriod,
+		Name:          LeaseName,
+		Callbacks:     leaderelection.LeaderCallbacks{OnStartedLeading: onStart, OnStoppedLeading: func() {}},
 	})
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
@@ -113,7 +118,26 @@ func campaign(ctx context.Context, config Config, lead func(context.Context) err
 	over = true
 	mu.Unlock()
 	working.Wait()
+	if !elector.IsLeader() {
+		return nil
+	}
+	if err := giveBack(context.WithoutCancel(ctx), lock); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot give the Lease back: others wait until it is over")
+	}
 	return nil
+}
+
+// giveBack lets others lead at once, if nobody does.
+func giveBack(ctx context.Context, lock resourcelock.Interface) error {
+	ctx, cancel := context.WithTimeout(ctx, returnTime)
+	defer cancel()
+	held, _, err := lock.Get(ctx)
+	if err != nil || held.HolderIdentity != lock.Identity() {
+		return err
+	}
+	now := metav1.Now()
+	// A Lease has a duration; one without a holder does not wait for it.
+	return lock.Update(ctx, resourcelock.LeaderElectionRecord{LeaderTransitions: held.LeaderTransitions, LeaseDurationSeconds: 1, AcquireTime: now, RenewTime: now})
 }
 
 func lease(config Config) resourcelock.Interface {

@@ -6,13 +6,19 @@ package leader
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	coordination "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	clienttesting "k8s.io/client-go/testing"
 )
 
@@ -103,6 +109,117 @@ func TestLeaseIsLost(t *testing.T) {
 			t.Errorf("lease %+v, %v is not given back", held, err)
 		}
 	})
+}
+
+// flakyKube is a client whose requests for Leases are answered, fail or hang.
+type flakyKube struct {
+	kubernetes.Interface
+	state func() string
+}
+
+func (f flakyKube) CoordinationV1() coordinationv1.CoordinationV1Interface {
+	return flakyCoordination{f.Interface.CoordinationV1(), f.state}
+}
+
+type flakyCoordination struct {
+	coordinationv1.CoordinationV1Interface
+	state func() string
+}
+
+func (f flakyCoordination) Leases(namespace string) coordinationv1.LeaseInterface {
+	return flakyLeases{f.CoordinationV1Interface.Leases(namespace), f.state}
+}
+
+type flakyLeases struct {
+	coordinationv1.LeaseInterface
+	state func() string
+}
+
+func (f flakyLeases) check(ctx context.Context) error {
+	switch f.state() {
+	case "hangs":
+		<-ctx.Done()
+		return ctx.Err()
+	case "fails":
+		return errors.New("the API is away")
+	}
+	return nil
+}
+
+func (f flakyLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordination.Lease, error) {
+	if err := f.check(ctx); err != nil {
+		return nil, err
+	}
+	return f.LeaseInterface.Get(ctx, name, o)
+}
+
+func (f flakyLeases) Update(ctx context.Context, lease *coordination.Lease, o metav1.UpdateOptions) (*coordination.Lease, error) {
+	if err := f.check(ctx); err != nil {
+		return nil, err
+	}
+	return f.LeaseInterface.Update(ctx, lease, o)
+}
+
+// Whoever cannot renew the Lease has ended its work before another begins.
+func TestOneLeadsAfterTheOther(t *testing.T) {
+	for name, outage := range map[string]struct {
+		state string
+		lasts time.Duration
+	}{
+		"the API hangs":                     {"hangs", time.Hour},
+		"the API fails":                     {"fails", time.Hour},
+		"it comes back just when that ends": {"fails", renewDeadline + retryPeriod},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				kube := fake.NewClientset()
+				from := time.Now().Add(time.Minute)
+				flaky := flakyKube{kube, func() string {
+					if since := time.Since(from); since < 0 || since >= outage.lasts {
+						return ""
+					}
+					return outage.state
+				}}
+				ctx, cancel := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				var mu sync.Mutex
+				var at []string
+				note := func(what string) {
+					mu.Lock()
+					defer mu.Unlock()
+					at = append(at, what)
+				}
+				for identity, client := range map[string]kubernetes.Interface{"a": flaky, "b": kube} {
+					all.Go(func() {
+						if identity == "b" {
+							time.Sleep(time.Second) // the clock is synctest's
+						}
+						err := Run(ctx, Config{client, "rukpak-system", identity}, func(ctx context.Context) error {
+							note(identity + " begins")
+							<-ctx.Done()
+							time.Sleep(2 * time.Second) // what has to be finished
+							note(identity + " ends")
+							return nil
+						})
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				time.Sleep(2 * time.Minute)
+				cancel()
+				all.Wait()
+				if outage.lasts == time.Hour && !slices.Contains(at, "b begins") {
+					t.Error("nobody else leads")
+				}
+				for i := 0; i < len(at); i += 2 {
+					if who, begins := strings.CutSuffix(at[i], " begins"); !begins || i+1 == len(at) || at[i+1] != who+" ends" {
+						t.Fatalf("got %q", at)
+					}
+				}
+			})
+		})
+	}
 }
 
 // Work that fails is begun again.

@@ -20,6 +20,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/content/places"
 	"rukpak.io/apiserver/pkg/generated/clientset/versioned"
+	"rukpak.io/apiserver/pkg/panics"
 	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/source/image"
 	"rukpak.io/apiserver/pkg/tarball"
@@ -153,6 +154,9 @@ func (j *pullJob) guarded(ctx context.Context) (v *verdict) {
 	err := j.run(ctx)
 	if err == nil {
 		return nil
+	}
+	if _, ok := errors.AsType[*panics.Error](err); ok {
+		return failedOverImage()
 	}
 	return directFailure(err)
 }

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/panics"
 	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/source/image"
 	"rukpak.io/apiserver/pkg/tarball"
@@ -131,6 +132,7 @@ func TestDirectFailures(t *testing.T) {
 		"entry":       {pack: &tarball.EntryError{Entry: "dev/null", Reason: "is a device"}, reason: contract.ReasonContentRefused, final: true},
 		"limit":       {pack: &tarball.LimitError{Limit: tarball.LimitFiles, Max: 1}, reason: contract.ReasonLimitExceeded, final: true},
 		"disk full":   {pack: &os.PathError{Op: "write", Path: "scratch", Err: os.ErrClosed}, reason: v1alpha1.ReasonImagePullFailed},
+		"panic":       {pack: &panics.Error{Over: "an image"}, reason: v1alpha1.ReasonInternalError},
 		"too large":   {put: tooLarge(), reason: contract.ReasonLimitExceeded, final: true},
 	} {
 		t.Run(name, func(t *testing.T) {

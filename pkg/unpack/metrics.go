@@ -56,7 +56,7 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	})
 
-	panics = metrics.NewCounter(&metrics.CounterOpts{
+	caught = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "rukpak_unpack_panics_total",
 		Help:           "Panics over a bundle or an image that were caught.",
 		StabilityLevel: metrics.ALPHA,
@@ -68,6 +68,6 @@ var (
 // registerMetrics adds the metrics to those that the server serves.
 func registerMetrics() {
 	register.Do(func() {
-		legacyregistry.MustRegister(attempts, attemptSeconds, inFlight, podsInFlight, queued, sharedPods, apart, panics)
+		legacyregistry.MustRegister(attempts, attemptSeconds, inFlight, podsInFlight, queued, sharedPods, apart, caught)
 	})
 }

@@ -314,7 +314,7 @@ func (t *term) next(ctx context.Context) bool {
 
 // panicked counts and logs a panic that was caught, and returns it as an error.
 func panicked(ctx context.Context, p any, over string, name cache.ObjectName) error {
-	panics.Inc()
+	caught.Inc()
 	err := fmt.Errorf("panic: %v", p)
 	klog.FromContext(ctx).Error(err, "Panic over "+over, "bundle", name, "stack", string(debug.Stack()))
 	return err

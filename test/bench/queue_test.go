@@ -12,6 +12,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -62,7 +63,16 @@ func (s *scope) queueFigures() []figure {
 
 	start = time.Now()
 	for _, ns := range namespaces {
-		s.must(s.rukpak.RukpakV1alpha1().Bundles(ns).DeleteCollection(s.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+		// So many take longer than a request has; each goes on where the one before it was.
+		for {
+			err := s.rukpak.RukpakV1alpha1().Bundles(ns).DeleteCollection(s.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+			if err == nil {
+				break
+			}
+			if !apierrors.IsTimeout(err) {
+				s.Fatal(err)
+			}
+		}
 	}
 	s.nothingIn(namespaces)
 	gone := time.Since(start)

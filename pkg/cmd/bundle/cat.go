@@ -10,7 +10,6 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"rukpak.io/apiserver/pkg/content/listing"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
@@ -48,8 +47,10 @@ func (s *session) copyFile(ctx context.Context, bundles typed.BundleInterface, n
 	}
 	content, err := bundles.GetFile(ctx, name, path, typed.GetFileOptions{Digest: digest})
 	if err != nil {
-		var status apierrors.APIStatus
-		if e, ok := stat(ctx, bundles, name, digest, path); ok && e.Type != listing.File && !errors.As(err, &status) {
+		if !isOfOtherType(err) {
+			return err
+		}
+		if e, ok := stat(ctx, bundles, name, digest, path); ok && e.Type != listing.File {
 			return fail(ExitNotFound, fmt.Errorf("%s is a directory", path), "%s ls %s %s%s lists it", program, name, path, s.nameFlag())
 		}
 		return err

@@ -23,6 +23,14 @@ type target struct {
 	revision string
 }
 
+// String is the target as it is given.
+func (t target) String() string {
+	if t.revision == "" {
+		return t.name
+	}
+	return t.name + "@" + t.revision
+}
+
 // kinds may stand in front of a name, as kubectl prints it.
 var kinds = []string{"bundle.rukpak.io/", "bundles.rukpak.io/", "bundles/", "bundle/", "bun/"}
 

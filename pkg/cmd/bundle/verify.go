@@ -112,7 +112,7 @@ func (s *session) verifyLocal(ctx context.Context, t target, c v1alpha1.ContentS
 		return err
 	}
 	if summary.UncompressedDigest != c.UncompressedDigest {
-		hint := fmt.Sprintf("%s diff %s %s%s shows what differs", program, t.name, path, s.nameFlag())
+		hint := fmt.Sprintf("%s diff %s %s%s shows what differs", program, t, path, s.nameFlag())
 		if folder && s.modeless {
 			hint += "; a folder has no modes here, and was packed with 0755 for folders and 0644 for files: content with other modes is told apart by them alone, and diff does not compare them"
 		}

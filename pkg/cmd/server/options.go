@@ -119,6 +119,9 @@ func NewOptions() *Options {
 	recommended.Etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: v1alpha1.GroupName})
 	// Whether etcd answers is no reason to kill the server, nor to take it out of its Service once it was reached: see checkEtcd.
 	recommended.Etcd.SkipHealthEndpoints = true
+	// Each bundle that goes waits for etcd, and for the records of its content. With one at a time a thousand of them took longer than the minute
+	// that a request has.
+	recommended.Etcd.DeleteCollectionWorkers = 4
 	// One connection of HTTP/2 would carry all of a kube-apiserver's requests, one behind the other.
 	recommended.SecureServing.DisableHTTP2Serving = true
 	recommended.SecureServing.BindPort = defaultPort

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -36,48 +37,68 @@ func openAzure(ctx context.Context, name string, q *query, t tuning) (*blob.Buck
 		return nil, cloud{}, err
 	}
 	options := &container.ClientOptions{ClientOptions: azcore.ClientOptions{
-		Transport: &http.Client{Transport: t.wrap(newTransport(pool))},
+		Transport: discreet{&http.Client{Transport: t.wrap(newTransport(pool))}},
 		Retry:     policy.RetryOptions{MaxRetryDelay: t.pause},
 	}}
-	client, err := azureContainer(account, name, options)
+	client, identity, err := azureContainer(account, name, options)
 	if err != nil {
 		return nil, cloud{}, err
 	}
+	copier := &azureCopier{client, identity}
 	bucket, err := azureblob.OpenBucket(ctx, client, nil)
 	return bucket, cloud{
 		absent: func(err error) bool { return azureStatus(err) == http.StatusNotFound },
 		full:   func(error) bool { return false },
 		check:  checkMD5,
+		copy:   copier.copy,
+		prefix: azurePrefix,
+		most:   mostAzure,
 	}, err
 }
 
-func azureContainer(account *azureblob.ServiceURLOptions, name string, options *container.ClientOptions) (*container.Client, error) {
+// azureContainer returns the client of a container, and the identity that its requests are made with, nil if there is none.
+func azureContainer(account *azureblob.ServiceURLOptions, name string, options *container.ClientOptions) (*container.Client, azcore.TokenCredential, error) {
 	if text := os.Getenv("AZURE_STORAGE_CONNECTION_STRING"); text != "" {
-		return container.NewClientFromConnectionString(text, name, options)
+		client, err := container.NewClientFromConnectionString(text, name, options)
+		return client, nil, err
 	}
 	service, err := azureblob.NewServiceURL(account)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	address, err := url.JoinPath(string(service), name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if key := os.Getenv("AZURE_STORAGE_KEY"); key != "" {
 		credential, err := azblob.NewSharedKeyCredential(account.AccountName, key)
 		if err != nil {
-			return nil, errors.New("AZURE_STORAGE_KEY: not a key") // the error may quote it
+			return nil, nil, errors.New("AZURE_STORAGE_KEY: not a key") // the error may quote it
 		}
-		return container.NewClientWithSharedKeyCredential(address, credential, options)
+		client, err := container.NewClientWithSharedKeyCredential(address, credential, options)
+		return client, nil, err
 	}
 	if account.SASToken != "" {
-		return container.NewClientWithNoCredential(address, options)
+		client, err := container.NewClientWithNoCredential(address, options)
+		return client, nil, err
 	}
-	credential, err := azidentity.NewDefaultAzureCredential(nil)
+	identity, err := azidentity.NewDefaultAzureCredential(nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return container.NewClient(address, credential, options)
+	client, err := container.NewClient(address, identity, options)
+	return client, identity, err
+}
+
+// discreet keeps the signature of an address out of the error of a request that had no answer.
+type discreet struct{ *http.Client }
+
+func (d discreet) Do(req *http.Request) (*http.Response, error) {
+	resp, err := d.Client.Do(req)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		failed.URL, _, _ = strings.Cut(failed.URL, "?")
+	}
+	return resp, err
 }
 
 // azureStatus is the code of an answer, 0 if there was none.

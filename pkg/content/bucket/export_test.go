@@ -4,6 +4,7 @@
 package bucket
 
 import (
+	"context"
 	"time"
 
 	"gocloud.dev/blob"
@@ -27,3 +28,8 @@ func (s *Store) SetTurn(d time.Duration) { s.turn = d }
 const MaxUploads = maxUploads
 
 var ErrBusy = errBusy
+
+// Copy copies an object of so many bytes.
+func (s *Store) Copy(ctx context.Context, to, from string, size int64) error {
+	return s.copy(ctx, to, from, size)
+}

@@ -13,6 +13,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/bucket"
+	"rukpak.io/apiserver/pkg/panics"
 )
 
 // Writers of large content wait for one another, since each takes memory; those of small content do not.
@@ -56,6 +57,22 @@ func TestWritersWaitForMemory(t *testing.T) {
 		if _, err := write(fmt.Sprint("tenant-", i), large); err != nil {
 			t.Errorf("after one ended: %v", err)
 		}
+	}
+}
+
+// A panic in the client of the object store is the error of the writer.
+func TestAnUploadPanics(t *testing.T) {
+	s := bucket.New(nil, "") // no bucket: every call of it panics
+	w, err := s.Create(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Write(make([]byte, 5<<20))
+	if _, ok := errors.AsType[*panics.Error](err); !ok {
+		t.Error(err)
+	}
+	if err := w.Abort(); err != nil {
+		t.Error(err)
 	}
 }
 

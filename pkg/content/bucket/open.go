@@ -91,6 +91,11 @@ func open(ctx context.Context, u *url.URL, options Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cloud.prefix != nil {
+		if err := cloud.prefix(prefix); err != nil {
+			return nil, err
+		}
+	}
 	return newStore(bucket, cloud, prefix, patient, release), nil
 }
 

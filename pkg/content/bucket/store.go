@@ -72,6 +72,10 @@ type cloud struct {
 	check func(o *blob.WriterOptions, md5 []byte)
 	// abandon ends uploads under a prefix that began before. Nil where the object store does that by itself.
 	abandon func(ctx context.Context, prefix string, before time.Time) error
+	// copy has the object store copy an object of so many bytes. Nil is the library's way.
+	copy func(ctx context.Context, to, from string, size int64) error
+	// prefix, if it is not nil, refuses the prefix of a store.
+	prefix func(string) error
 	// endsByError says that an upload whose reader fails stores nothing and cleans up behind
 	// itself. Any other is ended by its context.
 	endsByError bool

@@ -14,6 +14,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/failpoint"
+	"rukpak.io/apiserver/pkg/panics"
 )
 
 const (
@@ -100,9 +101,13 @@ func (s *Store) startUpload(ctx context.Context) (*upload, error) {
 	go func() {
 		defer close(u.ended)
 		defer release()
-		if err := s.put(ctx, u.key, r); err != nil {
-			u.err = s.explainPut(context.WithoutCancel(ctx), ctx, err)
-		}
+		u.err = panics.Catch(ctx, "an upload to the object store", func() error {
+			err := s.put(ctx, u.key, r)
+			if err != nil {
+				err = s.explainPut(context.WithoutCancel(ctx), ctx, err)
+			}
+			return err
+		})
 		r.CloseWithError(u.err)
 	}()
 	return u, nil
@@ -159,7 +164,12 @@ func (s *Store) copy(ctx context.Context, to, from string, size int64) error {
 	if attributes.Size != size {
 		return fmt.Errorf("the object store made %d bytes of %d", attributes.Size, size)
 	}
-	if err := s.bucket.Copy(call, to, from, nil); err != nil {
+	if s.cloud.copy != nil {
+		err = s.cloud.copy(call, to, from, size)
+	} else {
+		err = s.bucket.Copy(call, to, from, nil)
+	}
+	if err != nil {
 		return s.explainPut(ctx, call, err)
 	}
 	return nil

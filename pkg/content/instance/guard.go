@@ -74,6 +74,7 @@ type Guard struct {
 	checking sync.Mutex   // held by a check
 	begun    atomic.Int64 // how many checks have begun; written with checking held
 	verified bool         // by a check of this process, at some time; of checking
+	seen     *view        // what the latest check found to fit together, nil if it could not see that; of checking
 
 	mu       sync.Mutex
 	err      error
@@ -121,17 +122,32 @@ func (g *Guard) Wait(ctx context.Context) error {
 // changed. It returns what Err does then.
 func (g *Guard) Check(ctx context.Context) error { return g.check(ctx, 0) }
 
-// Fits looks whether all fits together, the places included. It renews no mark before its time, and calls that wait for a look
-// share the next one: so it can be asked for each of many objects. It returns what Err does then.
-func (g *Guard) Fits(ctx context.Context) error {
+// Fits says whether what a store lacks is no mistake: nil after a look that saw that all fits together, the store's mark included.
+// Without a name it needs none of them. It renews no mark before its time, and calls that wait for a look share the next one:
+// so it can be asked for each of many objects.
+func (g *Guard) Fits(ctx context.Context, store string) error {
 	asked := g.begun.Load()
 	g.checking.Lock()
 	defer g.checking.Unlock()
-	if g.begun.Load() > asked {
-		return g.Err()
+	err := g.Err()
+	if g.begun.Load() == asked {
+		_, err = g.decide(ctx, renewInterval)
 	}
-	_, err := g.decide(ctx, renewInterval)
-	return err
+	if err != nil {
+		return err
+	}
+	return g.seen.shows(store)
+}
+
+// shows says whether a look saw that all fits together, the mark of a store included.
+func (v *view) shows(store string) error {
+	if v == nil {
+		return errors.New("whether the content belongs to this server cannot be seen at present")
+	}
+	if err := v.unread(func(p *place) bool { return p.name == storePrefix+store }); err != nil {
+		return fmt.Errorf("whose the content is cannot be seen: %w", err)
+	}
+	return nil
 }
 
 // Run keeps Err up to date until ctx ends: it looks at etcd every other second, and at the places twice a minute, or
@@ -161,11 +177,8 @@ func (g *Guard) Sweep(ctx context.Context, store string) error {
 	if err != nil {
 		return err
 	}
-	if v == nil {
-		return errors.New("whether the content belongs to this server cannot be seen at present")
-	}
-	if err := v.unread(func(p *place) bool { return p.name == storePrefix+store }); err != nil {
-		return fmt.Errorf("whose the content is cannot be seen: %w", err)
+	if err := v.shows(store); err != nil {
+		return err
 	}
 	return v.record.hold(g.cfg.Now())
 }
@@ -222,6 +235,7 @@ func (g *Guard) checked(ctx context.Context, renewAfter time.Duration) (*view, e
 // decide is checked, for who holds checking.
 func (g *Guard) decide(ctx context.Context, renewAfter time.Duration) (*view, error) {
 	g.begun.Add(1)
+	g.seen = nil
 	var before []Finding
 	for range turns {
 		v, err := g.look(ctx)
@@ -257,6 +271,7 @@ func (g *Guard) decide(ctx context.Context, renewAfter time.Duration) (*view, er
 			trouble = g.renew(ctx, v)
 		}
 		g.fits(v, trouble)
+		g.seen = v
 		return v, nil
 	}
 	return nil, g.unknown(errors.New("it changes all the time"))

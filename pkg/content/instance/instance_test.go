@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"rukpak.io/apiserver/pkg/content/etcdtest"
 	"rukpak.io/apiserver/pkg/content/instance"
 )
@@ -335,7 +337,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	for range many {
 		all.Go(func() {
 			asked.Done()
-			verdicts <- g.Fits(t.Context())
+			verdicts <- g.Fits(t.Context(), "default")
 		})
 	}
 	asked.Wait()
@@ -353,7 +355,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	}
 	w.must(os.Remove(filepath.Join(w.folder("default"), "mark")))
 	var disagreement *instance.Disagreement
-	if err := g.Fits(t.Context()); !errors.As(err, &disagreement) {
+	if err := g.Fits(t.Context(), "default"); !errors.As(err, &disagreement) {
 		t.Errorf("with a store that lost its mark: %v", err)
 	}
 }
@@ -405,6 +407,12 @@ func TestPlacesAway(t *testing.T) {
 			if err := g.Sweep(t.Context(), "default"); (err == nil) != test.sweeps {
 				t.Errorf("sweeping: %v", err)
 			}
+			if err := g.Fits(t.Context(), "default"); (err == nil) != test.sweeps {
+				t.Errorf("whether the store fits: %v", err)
+			}
+			if err := g.Fits(t.Context(), ""); (err == nil) != (test.want == "") {
+				t.Errorf("whether etcd fits: %v", err)
+			}
 			if disagreement != nil {
 				again := w.guard(func(c *instance.Config) { test.away(c); c.Accept = disagreement.Token })
 				if again.Check(t.Context()) == nil {
@@ -413,6 +421,37 @@ func TestPlacesAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// awayKV cannot be read while it is away.
+type awayKV struct {
+	clientv3.KV
+	away *atomic.Bool
+}
+
+func (k awayKV) Get(ctx context.Context, key string, o ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if k.away.Load() {
+		return nil, errAway
+	}
+	return k.KV.Get(ctx, key, o...)
+}
+
+// TestEtcdGoesAway shows that what was seen once is not said of what cannot be seen.
+func TestEtcdGoesAway(t *testing.T) {
+	w := newWorld(t, etcdtest.Start(t), "/etcd-away")
+	var away atomic.Bool
+	g := w.guard(func(c *instance.Config) { c.KV = awayKV{c.KV, &away} })
+	w.must(g.Check(t.Context()))
+	w.must(g.Fits(t.Context(), "default"))
+	away.Store(true)
+	w.must(g.Check(t.Context())) // the verdict stays
+	for _, store := range []string{"default", ""} {
+		if err := g.Fits(t.Context(), store); err == nil {
+			t.Errorf("store %q fits, and etcd cannot be read", store)
+		}
+	}
+	away.Store(false)
+	w.must(g.Fits(t.Context(), "default"))
 }
 
 // TestClusterGoesAway shows that what was seen once is not asked for every time.

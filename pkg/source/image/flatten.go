@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"rukpak.io/apiserver/pkg/panics"
 	"rukpak.io/apiserver/pkg/tarball"
 )
 
@@ -73,7 +74,7 @@ func (s *selection) pack(ctx context.Context, w io.Writer, opts tarball.Options)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		pw.CloseWithError(s.write(ctx, pw))
+		pw.CloseWithError(panics.Catch(ctx, "an image", func() error { return s.write(ctx, pw) }))
 	}()
 	summary, err := tarball.Canonicalize(ctx, w, pr, opts)
 	// Whatever is still being written has no reader any more.

@@ -7,6 +7,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"rukpak.io/apiserver/pkg/panics"
 	"rukpak.io/apiserver/pkg/platform"
 	"rukpak.io/apiserver/pkg/tarball"
 )
@@ -301,5 +303,21 @@ func TestImageWithoutFiles(t *testing.T) {
 		if _, err := New().Pack(t.Context(), resolved, platform.Platform{}, "", discard{}, tarball.Limits{}, t.TempDir()); !errors.Is(err, ErrEmpty) {
 			t.Errorf("%s: got %v, want ErrEmpty", name, err)
 		}
+	}
+}
+
+// brokenFile panics when it is read.
+type brokenFile struct{}
+
+func (brokenFile) ReadAt([]byte, int64) (int, error) { panic("a fault") }
+
+// A panic over the layers of an image, which are somebody else's bytes, is the error of that image.
+func TestPackPanics(t *testing.T) {
+	s := selection{layers: []layer{{file: brokenFile{}, size: 1}}, root: &node{kind: tar.TypeDir, children: map[string]*node{
+		"a": {kind: tar.TypeReg, content: &content{}},
+	}}}
+	_, err := s.pack(t.Context(), io.Discard, tarball.Options{Scratch: t.TempDir()})
+	if _, ok := errors.AsType[*panics.Error](err); !ok {
+		t.Error(err)
 	}
 }

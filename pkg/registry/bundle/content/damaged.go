@@ -35,7 +35,7 @@ func (r *REST) Damaged(ctx context.Context, store, digest string) (bool, error) 
 func (r *REST) takeAway(ctx context.Context, store, digest string) (removed bool, err error) {
 	if r.Whole != nil {
 		// What is wrong may be that this is another's store.
-		if err := r.Whole(ctx); err != nil {
+		if err := r.Whole(ctx, store); err != nil {
 			return false, err
 		}
 	}

@@ -148,7 +148,7 @@ func TestNothingIsTakenAwayFromAStoreThatMayBeAnothers(t *testing.T) {
 	_, summary := w.put("app", "x")
 	w.flip(summary.Digest)
 	foreign := errors.New("the store belongs to another instance")
-	w.rest.Whole = func(context.Context) error { return foreign }
+	w.rest.Whole = func(context.Context, string) error { return foreign }
 	if removed, err := w.rest.Damaged(t.Context(), "default", summary.Digest); removed || !errors.Is(err, foreign) {
 		t.Errorf("removed %v, %v", removed, err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/verify"
+	"rukpak.io/apiserver/pkg/panics"
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/tarball/toc"
 )
@@ -110,7 +111,7 @@ func (x *indexes) run(ctx context.Context, store content.Store, digest string, b
 	defer cancel()
 	select {
 	case x.slots <- struct{}{}:
-		b.err = x.make(ctx, store, digest)
+		b.err = panics.Catch(ctx, "the index of content", func() error { return x.make(ctx, store, digest) })
 		<-x.slots
 	case <-ctx.Done():
 		b.err = ctx.Err()

@@ -29,6 +29,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/listing"
+	"rukpak.io/apiserver/pkg/panics"
 	"rukpak.io/apiserver/pkg/tarball"
 )
 
@@ -419,6 +420,24 @@ func TestRebuildOutlivesItsReader(t *testing.T) {
 	<-b.done
 	if b.err != nil {
 		t.Error(b.err)
+	}
+}
+
+// A panic over stored bytes is the error of whoever waits, and the next may try again.
+func TestRebuildPanics(t *testing.T) {
+	w := newLibrary(t)
+	_, summary := canonical(t, library(t))
+	x := newIndexes(t.TempDir())
+	w.store.opened = func(io.ReadCloser) io.ReadCloser { panic("a fault") }
+	for range maxRebuilds + 1 {
+		err := x.rebuild(t.Context(), w.store, summary.Digest, errors.New("it is missing"))
+		if _, ok := errors.AsType[*panics.Error](err); !ok {
+			t.Fatal(err)
+		}
+	}
+	w.store.opened = nil
+	if err := x.rebuild(t.Context(), w.store, summary.Digest, errors.New("it is missing")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -158,8 +158,12 @@ func (r *REST) markLost(ctx context.Context, b *rukpak.Bundle, c *rukpak.Content
 	ctx, cancel := context.WithTimeout(ctx, r.CommitTimeout)
 	defer cancel()
 	if r.Whole != nil {
-		// History that was taken out of a status does not come back with the right store.
-		if err := r.Whole(ctx); err != nil {
+		// History that was taken out of a status does not come back with the right store. What has no record is missing in etcd.
+		store, _, err := r.locate(ctx, b, digest)
+		if err == nil {
+			err = r.Whole(ctx, store)
+		}
+		if err != nil {
 			log.Error(err, "It is not said in the status", "bundle", klog.KObj(b))
 			return
 		}

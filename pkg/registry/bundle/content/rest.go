@@ -79,9 +79,9 @@ type Config struct {
 	Uploading func(ctx context.Context, namespace, except string) (int64, error)
 	// MaxReaders and MaxReadersPerUser bound the reads that run at the same time; 0 means any number.
 	MaxReaders, MaxReadersPerUser int
-	// Whole returns an error while etcd and the stores may not belong together: what a store lacks then is no loss.
-	// Nil means that they do.
-	Whole func(context.Context) error
+	// Whole returns an error while etcd and a store may not belong together, or it cannot be seen whether they do: what the store
+	// lacks then is no loss. Without the name of a store it is about etcd alone. Nil means that all belong together.
+	Whole func(ctx context.Context, store string) error
 	// Tracer records the writes of attempts at bundles whose creation was traced. Nil records none.
 	Tracer trace.Tracer
 	// Stages gets to know what the writes of attempts took. Nil is nobody.

@@ -158,7 +158,7 @@ func TestExpiryGoesOn(t *testing.T) {
 	}
 	w.pass(2 * time.Hour)
 	foreign := errors.New("etcd is another's")
-	w.replicas[0].Whole = func(context.Context) error { return foreign }
+	w.replicas[0].Whole = func(context.Context, string) error { return foreign }
 	if err := w.replicas[0].Expire(t.Context()); !errors.Is(err, foreign) {
 		t.Errorf("in another etcd: %v", err)
 	}

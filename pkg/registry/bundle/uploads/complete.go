@@ -19,6 +19,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak"
 	"rukpak.io/apiserver/pkg/content/upload"
 	"rukpak.io/apiserver/pkg/failpoint"
+	"rukpak.io/apiserver/pkg/panics"
 	subresource "rukpak.io/apiserver/pkg/registry/bundle/content"
 )
 
@@ -53,6 +54,9 @@ func (r *REST) complete(c *call, s *upload.Session) error {
 	case <-timer.C:
 		return retryLater(c.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, CauseCommitting,
 			"all %d bytes are there and are being worked on: repeat the request, without a body", s.Offset()), commitRetrySeconds)
+	}
+	if caught, ok := errors.AsType[*panics.Error](work.err); ok {
+		return apierrors.NewInternalError(caught)
 	}
 	if work.err != nil {
 		if final(work.err) {
@@ -91,7 +95,10 @@ func (r *REST) completion(c *call, s *upload.Session) *completion {
 		// Whether the bytes count does not depend on the client waiting for the answer.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), commitLimit)
 		defer cancel()
-		work.bundle, work.code, work.err = r.commit(ctx, &mine)
+		work.err = panics.Catch(ctx, "an upload", func() (err error) {
+			work.bundle, work.code, err = r.commit(ctx, &mine)
+			return err
+		})
 	}()
 	return work
 }
@@ -122,6 +129,12 @@ func (r *REST) commit(ctx context.Context, s *upload.Session) (*rukpak.Bundle, i
 		klog.FromContext(ctx).Error(err, "Cannot close a part of an upload", "upload", s.ID)
 	}
 	failpoint.Hit("upload/after-commit")
+	if errors.Is(err, errLost) {
+		// An end is for good, and it may be that this is another's store.
+		if foreign := r.belongs(ctx, s.Store); foreign != nil {
+			err = foreign
+		}
+	}
 	switch {
 	case err == nil:
 		r.end(ctx, s, upload.Outcome{Size: s.Offset(), Digest: b.Status.Content.Digest})
@@ -166,8 +179,11 @@ func lostParts(s *upload.Session, err error) error {
 	return statusOf(s.Namespace, s.Bundle, http.StatusConflict, metav1.StatusReasonConflict, CauseUploadLost, subresource.Say("read the parts of an upload", err)+": begin a new upload")
 }
 
-// lost ends a session whose stored bytes cannot be read.
+// lost ends a session whose stored bytes cannot be read, unless it may be that this is another's store.
 func (r *REST) lost(c *call, s *upload.Session, cause error) error {
+	if err := r.belongs(c.ctx, s.Store); err != nil {
+		return unavailable(c, "read the parts", err)
+	}
 	err := lostParts(s, cause)
 	c.w.Header().Set(fieldComplete, "?1")
 	r.end(c.ctx, s, refusal(s, err))

@@ -40,11 +40,9 @@ func (r *REST) RunExpiry(ctx context.Context) error {
 
 // Expire removes once the uploads that have expired, and those of bundles that are gone.
 func (r *REST) Expire(ctx context.Context) error {
-	if r.Whole != nil {
-		// In another etcd the bundles of these uploads may be missing.
-		if err := r.Whole(ctx); err != nil {
-			return err
-		}
+	// In another etcd the bundles of these uploads may be missing.
+	if err := r.belongs(ctx, ""); err != nil {
+		return err
 	}
 	var count, size int64
 	for s, err := range r.Sessions.All(ctx) {
@@ -61,7 +59,12 @@ func (r *REST) Expire(ctx context.Context) error {
 		}
 		if gone || r.expired(s) {
 			klog.FromContext(ctx).Info("Remove an upload", "bundle", klog.KRef(s.Namespace, s.Bundle), "upload", s.ID, "complete", s.Outcome != nil, "bundleIsGone", gone)
-			if err := r.drop(ctx, s, resultExpired); err != nil {
+			remove := r.remove
+			if gone {
+				remove = r.drop
+			}
+			// One that goes on since it was listed has not expired.
+			if err := remove(ctx, s, resultExpired); err != nil && !errors.Is(err, upload.ErrChanged) {
 				return err
 			}
 			continue
@@ -74,6 +77,14 @@ func (r *REST) Expire(ctx context.Context) error {
 	openCount.Set(float64(count))
 	openBytes.Set(float64(size))
 	return nil
+}
+
+// belongs returns an error while what is missing in etcd, or in a store if it is named, may be no loss.
+func (r *REST) belongs(ctx context.Context, store string) error {
+	if r.Whole == nil {
+		return nil
+	}
+	return r.Whole(ctx, store)
 }
 
 // unreadable reports whether an error is about one session alone.

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -342,6 +343,24 @@ func TestACompletionIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A panic over the bytes of an upload is an answer, and neither the end of the server nor that of the upload.
+func TestACompletionPanics(t *testing.T) {
+	w := newWorld(t)
+	body, digest := archive(t, map[string]string{"a": "1"})
+	path := w.begin()
+	if a := w.patch(0, path, 0, body, false); a.code != http.StatusNoContent {
+		t.Fatalf("%d %s", a.code, a.body)
+	}
+	w.store.meanwhile = func() { panic("a fault") }
+	a := w.patch(0, path, len(body), nil, true)
+	if a.code != http.StatusInternalServerError || a.header.Get(fieldComplete) != "?0" || !strings.Contains(string(a.body), "the server failed over an upload") {
+		t.Fatalf("%d %v %s", a.code, a.header, a.body)
+	}
+	if a := w.patch(0, path, len(body), nil, true); a.code != http.StatusCreated || w.content() != digest {
+		t.Errorf("%d %s", a.code, a.body)
+	}
+}
+
 // A deadline of the server's own leaves the upload as it is, and the client is told to come again.
 func TestAnUploadWhoseBundleIsReadSlowly(t *testing.T) {
 	w := newWorld(t)
@@ -436,6 +455,76 @@ func TestExpiry(t *testing.T) {
 		t.Errorf("parts are held by %v", held)
 	}
 	check(fresh, http.StatusNotFound)
+}
+
+// An upload that goes on, or is completed, while those that have expired are looked for has not expired.
+func TestAnUploadGoesOnWhileOthersExpire(t *testing.T) {
+	client := etcdtest.Start(t)
+	body, digest := archive(t, map[string]string{"a": "1"})
+	for name, complete := range map[string]bool{"it goes on": false, "it is completed": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorldIn(t, client)
+			path := w.begin()
+			w.patch(0, path, 0, body[:10], false)
+			w.pass(24*time.Hour - time.Second)
+			w.bundles.meanwhile = func() {
+				if a := w.patch(1, path, 10, body[10:], complete); a.code != http.StatusNoContent && a.code != http.StatusCreated {
+					t.Errorf("%d %s", a.code, a.body)
+				}
+				w.pass(2 * time.Second)
+			}
+			if err := w.replicas[0].Expire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if s := w.session(path); s.Offset() != int64(len(body)) || (s.Outcome != nil) != complete {
+				t.Errorf("it is %+v", s)
+			}
+			if a := w.patch(1, path, len(body), nil, true); a.code != http.StatusCreated && a.code != http.StatusOK || w.content() != digest {
+				t.Errorf("%d %s", a.code, a.body)
+			}
+		})
+	}
+}
+
+// Parts that are missing from a store that may be another's are not lost: the upload goes on when the right one is back.
+func TestPartsAreMissingFromAStoreThatMayBeAnothers(t *testing.T) {
+	client := etcdtest.Start(t)
+	body, digest := archive(t, map[string]string{"a": "1"})
+	for name, test := range map[string]struct {
+		sent     int // before they are missing
+		complete bool
+	}{
+		"it goes on":      {10, false},
+		"it is completed": {len(body), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorldIn(t, client)
+			path := w.begin()
+			if a := w.patch(0, path, 0, body[:test.sent], false); a.code != http.StatusNoContent {
+				t.Fatalf("%d %s", a.code, a.body)
+			}
+			part := w.blob(w.aPart())
+			if err := os.Rename(part, part+".away"); err != nil {
+				t.Fatal(err)
+			}
+			var asked string
+			w.replicas[0].Whole = func(_ context.Context, store string) error {
+				asked = store
+				return errors.New("the store belongs to another instance")
+			}
+			if a := w.patch(0, path, test.sent, body[test.sent:], test.complete); a.code != http.StatusServiceUnavailable ||
+				a.header.Get(fieldComplete) != "?0" || !strings.Contains(string(a.body), "belongs to another") || asked != "default" {
+				t.Fatalf("%d %v %s, of store %q", a.code, a.header, a.body, asked)
+			}
+			w.replicas[0].Whole = nil
+			if err := os.Rename(part+".away", part); err != nil {
+				t.Fatal(err)
+			}
+			if a := w.patch(0, path, test.sent, body[test.sent:], true); a.code != http.StatusCreated || w.content() != digest {
+				t.Errorf("%d %s", a.code, a.body)
+			}
+		})
+	}
 }
 
 // The collector leaves the parts of open uploads alone however old they are, and takes those of ended ones.

@@ -67,15 +67,12 @@ func (r *REST) abort(c *call) error {
 	return nil
 }
 
-// drop removes a session and releases its parts. One that others change meanwhile is read anew.
+// drop removes a session, and what others make of it meanwhile as well.
 func (r *REST) drop(ctx context.Context, s *upload.Session, result string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.CommitTimeout)
 	defer cancel()
 	for {
-		err := r.Sessions.Remove(ctx, s)
-		if err == nil {
-			break
-		}
+		err := r.remove(ctx, s, result)
 		if !errors.Is(err, upload.ErrChanged) {
 			return err
 		}
@@ -84,6 +81,15 @@ func (r *REST) drop(ctx context.Context, s *upload.Session, result string) error
 		} else if err != nil {
 			return err
 		}
+	}
+}
+
+// remove removes a session and releases its parts. ErrChanged if others have changed it since it was read.
+func (r *REST) remove(ctx context.Context, s *upload.Session, result string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.CommitTimeout)
+	defer cancel()
+	if err := r.Sessions.Remove(ctx, s); err != nil {
+		return err
 	}
 	if s.Outcome == nil {
 		ended.WithLabelValues(result).Inc()

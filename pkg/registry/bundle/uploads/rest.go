@@ -61,8 +61,8 @@ type Config struct {
 	Content Content
 	// Authorizer is asked whether a caller could write the content at once.
 	Authorizer authorizer.Authorizer
-	// Whole returns an error while etcd and the stores may not belong together. Nil means that they do.
-	Whole func(context.Context) error
+	// Whole is that of the content.
+	Whole func(ctx context.Context, store string) error
 	// Expiry is how long an upload is kept that does not go on.
 	Expiry time.Duration
 	// CommitTimeout bounds the time from the last byte of a part until the session names it. The

@@ -333,10 +333,15 @@ func (w *world) content() string {
 	return b.Status.Content.Digest
 }
 
+// blob is the file of a digest.
+func (w *world) blob(digest string) string {
+	hex := strings.TrimPrefix(digest, "sha256:")
+	return filepath.Join(w.dir, "blobs", "sha256", hex[:2], hex)
+}
+
 func (w *world) removeBlob(digest string) {
 	w.t.Helper()
-	hex := strings.TrimPrefix(digest, "sha256:")
-	if err := os.Remove(filepath.Join(w.dir, "blobs", "sha256", hex[:2], hex)); err != nil {
+	if err := os.Remove(w.blob(digest)); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -352,9 +357,15 @@ type memoryBundles struct {
 	sync.Mutex
 	all map[string]*rukpak.Bundle
 	get error
+	// meanwhile, if set, is called once before a Get: what others do in between.
+	meanwhile func()
 }
 
 func (m *memoryBundles) Get(ctx context.Context, name string) (*rukpak.Bundle, error) {
+	if meanwhile := m.meanwhile; meanwhile != nil {
+		m.meanwhile = nil
+		meanwhile()
+	}
 	m.Lock()
 	defer m.Unlock()
 	if m.get != nil {

@@ -36,6 +36,9 @@ type ListFilesOptions struct {
 	Digest string
 	// Recursive lists everything below the directory.
 	Recursive bool
+	// Patience is how long the list is asked for again until its first entry comes. 0 means two minutes, a negative one that
+	// nothing is tried again.
+	Patience time.Duration
 }
 
 var errPath = errors.New("a path has no empty components, and none that is . or ..")
@@ -49,10 +52,6 @@ func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOp
 	if opts.Offset < 0 || opts.Length < 0 {
 		return nil, fmt.Errorf("file %q of bundle %q: offset %d and length %d must not be negative", path, name, opts.Offset, opts.Length)
 	}
-	patience := opts.Patience
-	if patience == 0 {
-		patience = readPatience
-	}
 	open := func(ctx context.Context, opts GetFileOptions) (*Content, error) {
 		request, err := c.inside(name, path, opts.Digest)
 		if err != nil {
@@ -60,11 +59,10 @@ func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOp
 		}
 		return c.openPart(ctx, request, "*/*", GetContentOptions{Offset: opts.Offset, Length: opts.Length, IfDigest: opts.IfDigest}, "", name)
 	}
-	content, err := untilItPasses(ctx, patience, nil, func(ctx context.Context) (*Content, error) { return open(ctx, opts) })
+	content, err := c.open(ctx, opts.Patience, func(ctx context.Context) (*Content, error) { return open(ctx, opts) })
 	if err != nil {
 		return nil, err
 	}
-	content.ctx, content.patience = ctx, patience
 	content.resume = func(ctx context.Context, offset, length int64) (*Content, error) {
 		return open(ctx, GetFileOptions{Digest: opts.Digest, Offset: offset, Length: length, IfDigest: content.Digest})
 	}
@@ -72,12 +70,15 @@ func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOp
 }
 
 // ListFiles goes through the entries of a directory of a bundle's content, in the order of their names; "" is the root. The
-// list is read as the loop goes on. An error is the last thing that it yields.
+// list is read as the loop goes on. An error is the last thing that it yields. Until the first entry has come the list is asked
+// for again where GetContent would do so; one that breaks off later, or brings nothing for a minute, is an error.
 //
 //	for entry, err := range bundles.ListFiles(ctx, "app", "manifests", ListFilesOptions{}) {
 func (c *bundles) ListFiles(ctx context.Context, name, path string, opts ListFilesOptions) iter.Seq2[listing.Entry, error] {
 	return func(yield func(listing.Entry, error) bool) {
-		if err := c.listFiles(ctx, name, path, opts, yield); err != nil && err != errStopped {
+		asking := newTries(opts.Patience)
+		err := asking.untilOnePasses(ctx, nil, func(ctx context.Context) error { return c.listFiles(ctx, name, path, opts, yield) })
+		if err != nil && err != errStopped {
 			yield(listing.Entry{}, err)
 		}
 	}
@@ -86,6 +87,7 @@ func (c *bundles) ListFiles(ctx context.Context, name, path string, opts ListFil
 // errStopped ends a list that nobody reads on.
 var errStopped = errors.New("stopped")
 
+// listFiles makes one request. Its error is retriable only where nothing was yielded.
 func (c *bundles) listFiles(ctx context.Context, name, path string, opts ListFilesOptions, yield func(listing.Entry, error) bool) error {
 	path = strings.TrimSuffix(path, "/")
 	request, err := c.inside(name, path, opts.Digest)
@@ -95,25 +97,44 @@ func (c *bundles) listFiles(ctx context.Context, name, path string, opts ListFil
 	if opts.Recursive {
 		request = request.Param("recursive", "true")
 	}
-	response, err := c.roundTrip(ctx, request, http.MethodGet, nil, http.Header{"Accept": {listing.MediaType}}, name)
+	response, err := c.watchedGet(ctx, request, http.Header{"Accept": {listing.MediaType}}, name)
 	if err != nil {
 		return err
 	}
 	// It was only read.
 	defer response.Body.Close()
-	err = listing.Read(response.Body, func(e listing.Entry) error {
+	body := &breakable{Reader: response.Body}
+	begun := false
+	err = listing.Read(body, func(e listing.Entry) error {
+		begun = true
 		if !yield(e, nil) {
 			return errStopped
 		}
 		return nil
 	})
-	if err != nil && err != errStopped {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return fmt.Errorf("files of bundle %q: %w", name, err)
+	switch {
+	case err == nil || err == errStopped:
+		return err
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	err = fmt.Errorf("files of bundle %q: %w", name, err)
+	if body.broken && !begun {
+		return &transportError{err}
 	}
 	return err
+}
+
+// breakable notes whether what it reads broke off, which tells that from what is no list.
+type breakable struct {
+	io.Reader
+	broken bool
+}
+
+func (b *breakable) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.broken = b.broken || err != nil && err != io.EOF
+	return n, err
 }
 
 // inside begins a request for a path in a bundle's content, with a slash behind it if it is the root. Names may have any bytes,

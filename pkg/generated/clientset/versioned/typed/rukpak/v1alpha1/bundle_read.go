@@ -11,27 +11,12 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
 
 	"k8s.io/client-go/rest"
 )
-
-const (
-	// readPatience is how long a read goes on trying without getting a byte further, unless its options say so: a
-	// server that is alone is away for less when it is replaced.
-	readPatience = 2 * time.Minute
-	// readStall is how long a read may wait for the next byte until the request is given up and made anew.
-	readStall     = time.Minute
-	readMinPause  = 100 * time.Millisecond
-	readMaxPause  = 5 * time.Second
-	maxRetryDelay = 30 * time.Second
-)
-
-// errReadStalled is why a request that brings nothing is given up.
-var errReadStalled = errors.New("nothing has come for a minute")
 
 // Content is content that is being read. It belongs to one goroutine.
 type Content struct {
@@ -51,10 +36,8 @@ type Content struct {
 	// resume asks for the part from an offset on. nil where that cannot be done.
 	resume func(ctx context.Context, offset, length int64) (*Content, error)
 	ctx    context.Context
-	// patience is how long resume is tried without a byte in between.
-	patience time.Duration
-	// stalled ends the request of body.
-	stalled context.CancelCauseFunc
+	// tries are those of resume without a byte in between.
+	tries tries
 }
 
 // NewContent makes a Content, for fakes: a part of one with this digest and size. It is not verified, and not resumed.
@@ -67,8 +50,11 @@ func NewContent(digest string, size, offset, length int64, body io.ReadCloser) *
 // the same content even if the bundle has another by now, until the patience of the options is over without a byte.
 func (c *Content) Read(p []byte) (int, error) {
 	for {
-		n, err := c.readBody(p)
+		n, err := c.body.Read(p)
 		c.read += int64(n)
+		if n > 0 {
+			c.tries.succeed()
+		}
 		if c.hash != nil {
 			// A hash takes everything.
 			_, _ = c.hash.Write(p[:n])
@@ -99,21 +85,8 @@ func (c *Content) end(err error) error {
 	return err
 }
 
-// readBody reads from the request that is under way, and ends that if nothing comes.
-func (c *Content) readBody(p []byte) (int, error) {
-	if c.stalled != nil {
-		defer time.AfterFunc(readStall, func() { c.stalled(errReadStalled) }).Stop()
-	}
-	return c.body.Read(p)
-}
-
 // Close ends the reading.
-func (c *Content) Close() error {
-	if c.stalled != nil {
-		defer c.stalled(nil)
-	}
-	return c.body.Close()
-}
+func (c *Content) Close() error { return c.body.Close() }
 
 // reopen asks for what has not been read yet, because of an error.
 func (c *Content) reopen(cause error) error {
@@ -122,8 +95,10 @@ func (c *Content) reopen(cause error) error {
 	if c.read > c.Length {
 		return fmt.Errorf("more than the %d bytes that were promised came", c.Length)
 	}
-	next, err := untilItPasses(c.ctx, c.patience, cause, func(ctx context.Context) (*Content, error) {
-		return c.resume(ctx, c.Offset+c.read, c.Length-c.read)
+	var next *Content
+	err := c.tries.untilOnePasses(c.ctx, cause, func(ctx context.Context) (err error) {
+		next, err = c.resume(ctx, c.Offset+c.read, c.Length-c.read)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("after %d of %d bytes: %w", c.read, c.Length, err)
@@ -132,35 +107,8 @@ func (c *Content) reopen(cause error) error {
 		_ = next.Close()
 		return fmt.Errorf("after %d of %d bytes the server went on with %d bytes at %d of %s", c.read, c.Length, next.Length, next.Offset, next.Digest)
 	}
-	c.body, c.stalled = next.body, next.stalled
+	c.body = next.body
 	return nil
-}
-
-// untilItPasses tries again what may succeed then, with growing pauses, until patience is over or ctx is. A cause is
-// an error that there was already.
-func untilItPasses(ctx context.Context, patience time.Duration, cause error, try func(context.Context) (*Content, error)) (*Content, error) {
-	began, pause := time.Now(), readMinPause
-	for {
-		if cause != nil {
-			wait := max(pause/2+rand.N(pause/2), min(retryAfter(cause), maxRetryDelay))
-			if ctx.Err() != nil || time.Since(began)+wait > patience {
-				return nil, cause
-			}
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return nil, fmt.Errorf("%w (%w)", context.Cause(ctx), cause)
-			}
-			pause = min(2*pause, readMaxPause)
-		}
-		content, err := try(ctx)
-		if err == nil || !retriable(err) {
-			return content, err
-		}
-		cause = err
-	}
 }
 
 // GetContent opens the content of a bundle.
@@ -168,20 +116,27 @@ func (c *bundles) GetContent(ctx context.Context, name string, opts GetContentOp
 	if opts.Offset < 0 || opts.Length < 0 {
 		return nil, fmt.Errorf("content of bundle %q: offset %d and length %d must not be negative", name, opts.Offset, opts.Length)
 	}
-	patience := opts.Patience
-	if patience == 0 {
-		patience = readPatience
+	content, err := c.open(ctx, opts.Patience, func(ctx context.Context) (*Content, error) { return c.openContent(ctx, name, opts, "") })
+	if err != nil {
+		return nil, err
 	}
-	content, err := untilItPasses(ctx, patience, nil, func(ctx context.Context) (*Content, error) {
-		return c.openContent(ctx, name, opts, "")
+	content.resume = func(ctx context.Context, offset, length int64) (*Content, error) {
+		return c.openContent(ctx, name, GetContentOptions{Digest: content.Digest, Offset: offset, Length: length, BelowWatch: opts.BelowWatch}, content.Digest)
+	}
+	return content, nil
+}
+
+// open opens content by requests that may be repeated.
+func (c *bundles) open(ctx context.Context, patience time.Duration, request func(context.Context) (*Content, error)) (content *Content, err error) {
+	opening := newTries(patience)
+	err = opening.untilOnePasses(ctx, nil, func(ctx context.Context) (err error) {
+		content, err = request(ctx)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	content.ctx, content.patience = ctx, patience
-	content.resume = func(ctx context.Context, offset, length int64) (*Content, error) {
-		return c.openContent(ctx, name, GetContentOptions{Digest: content.Digest, Offset: offset, Length: length, BelowWatch: opts.BelowWatch}, content.Digest)
-	}
+	content.ctx, content.tries = ctx, newTries(patience)
 	return content, nil
 }
 
@@ -218,22 +173,16 @@ func (c *bundles) openPart(ctx context.Context, request *rest.Request, accept st
 	if ifRange != "" {
 		header.Set("If-Range", strconv.Quote(ifRange))
 	}
-	ctx, stalled := context.WithCancelCause(ctx)
-	waiting := time.AfterFunc(readStall, func() { stalled(errReadStalled) })
-	response, err := c.roundTrip(ctx, request, http.MethodGet, nil, header, name)
-	waiting.Stop()
+	response, err := c.watchedGet(ctx, request, header, name)
 	if err != nil {
-		stalled(nil)
 		return nil, err
 	}
 	content, err := newContent(response, part)
 	if err != nil {
 		// The response is of no use, whatever its end is.
 		_ = response.Body.Close()
-		stalled(nil)
 		return nil, fmt.Errorf("content of bundle %q: %w", name, err)
 	}
-	content.stalled = stalled
 	return content, nil
 }
 

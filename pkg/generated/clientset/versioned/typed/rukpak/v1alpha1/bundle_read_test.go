@@ -52,6 +52,13 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	} else {
 		f.cut = -1
 	}
+	if f.takes > 0 {
+		select {
+		case <-time.After(f.takes):
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+	}
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -166,6 +173,9 @@ func TestGetContentGivesUp(t *testing.T) {
 	}{
 		"no server":            {fault: fault{err: refused}, first: fault{err: refused}, want: isError(refused), atLeast: readPatience - readMaxPause, atMost: readPatience},
 		"no server any more":   {fault: fault{err: refused}, first: fault{cut: 10}, want: isError(refused), atLeast: readPatience - readMaxPause, atMost: readPatience},
+		"always cut at once":   {first: fault{cut: 10}, want: isError(io.ErrUnexpectedEOF), atLeast: readPatience - readMaxPause, atMost: readPatience},
+		"never a byte":         {first: fault{stall: true}, fault: fault{stall: true}, want: isError(errReadStalled), atLeast: readPatience, atMost: readPatience + 2*readStall},
+		"never an answer":      {first: fault{takes: time.Hour}, fault: fault{takes: time.Hour}, want: isError(errReadStalled), atLeast: readPatience - readStall, atMost: readPatience + readStall},
 		"no patience":          {opts: GetContentOptions{Patience: -1}, first: fault{err: refused}, want: isError(refused)},
 		"no patience any more": {opts: GetContentOptions{Patience: -1}, first: fault{cut: 10}, want: isError(io.ErrUnexpectedEOF)},
 		"a little patience":    {opts: GetContentOptions{Patience: time.Second}, first: fault{code: 429, after: "5"}, want: apierrors.IsTooManyRequests},
@@ -193,6 +203,63 @@ func TestGetContentGivesUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is cut again and again goes on where it gets a byte further each time, for longer than it has patience.
+func TestGetContentIsPatientFromByteToByte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		content := []byte(strings.Repeat("0123456789", 10))
+		s := &server{content: content, faults: slices.Repeat([]fault{{takes: readStall / 2, cut: 1}, {code: 503}}, len(content))}
+		c, err := s.bundles(t).GetContent(t.Context(), "app", GetContentOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%d bytes: %v", len(got), err)
+		}
+		if took := time.Since(began); took < 10*readPatience {
+			t.Errorf("it took %v", took)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// swapping calls a function before it is read.
+type swapping struct {
+	io.ReadCloser
+	swap func()
+}
+
+func (s *swapping) Read(p []byte) (int, error) {
+	s.swap()
+	return s.ReadCloser.Read(p)
+}
+
+// What brings nothing is ended itself, and not what is read in its place by the time that its timer comes to it.
+func TestWhatBringsNothingIsEndedAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{content: []byte("content"), faults: []fault{{stall: true}}}
+		bundles := s.bundles(t)
+		c, err := bundles.GetContent(t.Context(), "app", GetContentOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := bundles.GetContent(t.Context(), "app", GetContentOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.body = &swapping{c.body, func() { *c = *next }}
+		got, err := io.ReadAll(c)
+		if string(got) != "content" || err != nil || len(s.requests) != 3 {
+			t.Errorf("%q, %v after %q", got, err, s.requests)
+		}
+		if err := errors.Join(c.Close(), next.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func isError(target error) func(error) bool {

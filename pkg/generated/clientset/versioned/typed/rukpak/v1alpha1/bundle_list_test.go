@@ -1,0 +1,91 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+func TestListFilesIsPatientUntilTheFirstEntry(t *testing.T) {
+	const list = `{"path":"","entries":[` + "\n" + `{"name":"a","type":"Directory"},` + "\n" + `{"name":"b","type":"File","size":3}` + "\n]}\n"
+	afterOne := strings.Index(list, "\n"+`{"name":"b"`)
+	refused := errors.New("connection refused")
+	for name, test := range map[string]struct {
+		content  string // a list, where there is nothing else
+		patience time.Duration
+		faults   []fault
+		always   fault // of all further requests
+		want     string
+		fails    func(error) bool
+		requests int // 0 where their number is a matter of time
+		waits    time.Duration
+	}{
+		"nothing goes wrong":     {want: "a b", requests: 1},
+		"no server at first":     {faults: []fault{{err: refused}, {code: 503, after: "7"}, {code: 502}}, want: "a b", requests: 4, waits: 7 * time.Second},
+		"no answer":              {faults: []fault{{takes: time.Hour}}, want: "a b", requests: 2, waits: readStall},
+		"cut before an entry":    {faults: []fault{{cut: 0}, {cut: 10}, {cut: afterOne / 2}}, want: "a b", requests: 4},
+		"nothing comes":          {faults: []fault{{cut: 10, stall: true}}, want: "a b", requests: 2, waits: readStall},
+		"cut after an entry":     {faults: []fault{{cut: afterOne + 5}}, want: "a", fails: isError(io.ErrUnexpectedEOF), requests: 1},
+		"nothing comes after it": {faults: []fault{{cut: afterOne + 5, stall: true}}, want: "a", fails: isError(errReadStalled), requests: 1, waits: readStall},
+		"no file of that name":   {faults: []fault{{code: 404}}, fails: apierrors.IsNotFound, requests: 1},
+		"a file":                 {content: "text", fails: func(err error) bool { return !retriable(err) }, requests: 1},
+		"an empty file":          {content: " ", fails: func(err error) bool { return !retriable(err) }, requests: 1},
+		"no patience":            {patience: -1, faults: []fault{{code: 503}}, fails: apierrors.IsServiceUnavailable, requests: 1},
+		"never a server":         {faults: []fault{{code: 503}}, always: fault{code: 503}, fails: apierrors.IsServiceUnavailable, waits: readPatience - readMaxPause},
+		"never an entry":         {faults: []fault{{cut: 10}}, always: fault{cut: 10}, fails: isError(io.ErrUnexpectedEOF), waits: readPatience - readMaxPause},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				s := &server{content: []byte(list), faults: test.faults}
+				if test.content != "" {
+					s.content = []byte(test.content)
+				}
+				if test.requests == 0 {
+					s.faults = append(s.faults, slices.Repeat([]fault{test.always}, 1000)...)
+				}
+				var names []string
+				var failed error
+				for e, err := range s.bundles(t).ListFiles(t.Context(), "app", "", ListFilesOptions{Patience: test.patience}) {
+					if failed = err; err == nil {
+						names = append(names, e.Name)
+					}
+				}
+				if got := strings.Join(names, " "); got != test.want || (failed != nil) != (test.fails != nil) || failed != nil && !test.fails(failed) {
+					t.Errorf("%q, %v", got, failed)
+				}
+				if got := len(s.requests); test.requests != 0 && got != test.requests {
+					t.Errorf("%d requests, not %d: %q", got, test.requests, s.requests)
+				}
+				if took := time.Since(began); took < test.waits || took > test.waits+2*readMaxPause {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// Who stops at an entry makes no further request.
+func TestListFilesStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{content: []byte(`{"entries":[{"name":"a"},{"name":"b"}]}`)}
+		for e, err := range s.bundles(t).ListFiles(t.Context(), "app", "", ListFilesOptions{}) {
+			if e.Name != "a" || err != nil {
+				t.Errorf("%q, %v", e.Name, err)
+			}
+			break
+		}
+		if len(s.requests) != 1 {
+			t.Errorf("requests were %q", s.requests)
+		}
+	})
+}
