@@ -161,7 +161,7 @@ func (o *options) run(ctx context.Context) (err error) {
 		return o.ended(ctx, err)
 	}
 	defer func() { err = errors.Join(err, volume.Close()) }()
-	f := &fetch.Fetch{Client: client, Namespace: o.namespace, Name: o.name, Volume: volume, Tell: listeners}
+	f := &fetch.Fetch{Client: client, Namespace: o.namespace, Name: o.name, Volume: volume, Tell: listeners, LookInterval: o.poll}
 	if !o.follow {
 		return f.Once(ctx)
 	}

@@ -155,6 +155,7 @@ func (c *Client) openOnce(ctx context.Context, namespace, name, digest string) (
 	}
 	dir, err := os.MkdirTemp("", "bundle-")
 	if err != nil {
+		err = fmt.Errorf("content of bundle %q: %w: without a cache it goes into a folder in %s: mount a volume there, or open a cache", namespace+"/"+name, err, os.TempDir())
 		return nil, errors.Join(err, content.Close())
 	}
 	remove := func() error { return os.RemoveAll(dir) }

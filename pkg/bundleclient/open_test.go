@@ -10,7 +10,9 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -30,6 +32,18 @@ func openCache(t *testing.T, dir string, max int64) *bundleclient.Cache {
 		t.Fatal(err)
 	}
 	return cache
+}
+
+// Without a cache a temporary folder is needed, and whoever has none learns what to do.
+func TestOpenWithoutAPlaceForTemporaryFiles(t *testing.T) {
+	a := startAPI(t)
+	a.Put("team/app", files("one", 3), true)
+	none := filepath.Join(t.TempDir(), "none")
+	t.Setenv("TMPDIR", none)
+	_, err := clientOf(t, a, bundleclient.Options{}).Open(t.Context(), "team", "app", bundleclient.OpenOptions{})
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), `bundle "team/app"`) || !strings.Contains(err.Error(), none+": mount a volume there, or open a cache") {
+		t.Error(err)
+	}
 }
 
 func TestContentIsAFileSystem(t *testing.T) {

@@ -151,9 +151,14 @@ func (e endpoint) equal(o endpoint) bool {
 // ask reads the APIService.
 func (r *Route) ask(ctx context.Context) (endpoint, error) {
 	client := r.around.RESTClient()
-	raw, err := client.Get().AbsPath(apiServicePath).SetHeader("Accept", "application/json").MaxRetries(0).DoRaw(ctx)
-	if err != nil {
+	result := client.Get().AbsPath(apiServicePath).SetHeader("Accept", "application/json").MaxRetries(0).Do(ctx)
+	// Unlike DoRaw, and Raw, it has the message of the Status that came.
+	if err := result.Error(); err != nil {
 		return endpoint{}, fmt.Errorf("read the APIService v1alpha1.%s: %w", v1alpha1.GroupName, err)
+	}
+	raw, err := result.Raw()
+	if err != nil {
+		return endpoint{}, err
 	}
 	return endpointOf(raw)
 }

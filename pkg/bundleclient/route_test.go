@@ -121,8 +121,9 @@ func TestRouteLeadsStraightWhereItCan(t *testing.T) {
 			o.Address, c.dns = c.service.Listener.Addr().String(), false
 		}},
 		"a name that nobody knows": {problem: "no such host", change: func(_ *testing.T, c *cluster, _ *bundleclient.RouteOptions) { c.dns = false }},
-		"no grant": {problem: "v1alpha1.rukpak.io", change: func(_ *testing.T, c *cluster, _ *bundleclient.RouteOptions) {
-			c.code, c.apiService = http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
+		"no grant": {problem: `read the APIService v1alpha1.rukpak.io: apiservices is forbidden: User "me" cannot get it`, change: func(_ *testing.T, c *cluster, _ *bundleclient.RouteOptions) {
+			c.code, c.apiService = http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,
+				"message":"apiservices is forbidden: User \"me\" cannot get it"}`
 		}},
 		"another authority": {problem: "certificate", change: func(_ *testing.T, c *cluster, _ *bundleclient.RouteOptions) { c.names(other.CertPEM) }},
 		"no authority":      {problem: "no caBundle", change: func(_ *testing.T, c *cluster, _ *bundleclient.RouteOptions) { c.names(nil) }},

@@ -29,13 +29,12 @@ type Fetch struct {
 	Volume *Volume
 	// Tell are told of each content but the first one of a volume: whoever starts later finds it there.
 	Tell []Listener
+	// LookInterval is how often it is looked why there is no content, while there has not been any. 0 means DefaultLookInterval.
+	LookInterval time.Duration
 }
 
 // errDone ends following that has reached what it was for.
 var errDone = errors.New("done")
-
-// lastLook bounds the look for why there is no content.
-const lastLook = 10 * time.Second
 
 // Once puts the content that the bundle has into the volume. It waits for one, and tries again what fails, until ctx ends. What
 // is foreign in the volume (ErrForeign) ends it, since no other try does better.
@@ -46,7 +45,7 @@ func (f *Fetch) Once(ctx context.Context) error {
 	following, done := context.WithCancelCause(ctx)
 	defer done(nil)
 	var failure error
-	err := f.Client.Follow(following, f.Namespace, f.Name, "", func(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
+	err := f.follow(following, "", func(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
 		if failure = f.put(ctx, b, content); failure == nil {
 			done(errDone)
 		} else if errors.Is(failure, ErrForeign) {
@@ -61,20 +60,9 @@ func (f *Fetch) Once(ctx context.Context) error {
 		return err
 	}
 	if failure == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		failure = f.look(ctx)
+		failure = f.look(context.WithoutCancel(ctx))
 	}
 	return errors.Join(err, failure)
-}
-
-// look says why no content came.
-func (f *Fetch) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
-	defer cancel()
-	content, err := f.Client.Stream(ctx, f.Namespace, f.Name, typed.GetContentOptions{Length: 1, Patience: -1})
-	if err != nil {
-		return err
-	}
-	return content.Close()
 }
 
 // Follow puts each content that the bundle gets into the volume, until ctx ends, or something is foreign there (ErrForeign).
@@ -88,12 +76,27 @@ func (f *Fetch) Follow(ctx context.Context) error {
 	working.Go(func() { f.prune(ctx) })
 	defer working.Wait()
 	defer end(nil)
-	return f.Client.Follow(ctx, f.Namespace, f.Name, have, func(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
+	return f.follow(ctx, have, func(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
 		err := f.put(ctx, b, content)
 		if errors.Is(err, ErrForeign) {
 			end(err)
 		}
 		return err
+	})
+}
+
+// follow calls put for each content, and says why there is none where nothing is had and nothing has come.
+func (f *Fetch) follow(ctx context.Context, have string, put bundleclient.StreamHandler) error {
+	wondering, arrived := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	if have == "" {
+		working.Go(func() { f.wonder(wondering) })
+	}
+	defer working.Wait()
+	defer arrived()
+	return f.Client.Follow(ctx, f.Namespace, f.Name, have, func(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
+		arrived()
+		return put(ctx, b, content)
 	})
 }
 

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 
 	"rukpak.io/apiserver/pkg/bundleclient"
 	"rukpak.io/apiserver/pkg/bundleclient/bundletest"
@@ -113,6 +115,44 @@ func TestOnceSaysWhyThereIsNothing(t *testing.T) {
 	err := f.Once(ctx)
 	if !errors.Is(err, late) || !apierrors.IsNotFound(err) || a.Count("content") == 0 {
 		t.Errorf("%v", err)
+	}
+}
+
+// Both ways say while they wait what they wait for: once, and again when it is something else or has lasted.
+func TestWaitingIsExplained(t *testing.T) {
+	for name, run := range map[string]func(*fetch.Fetch, context.Context) error{"once": (*fetch.Fetch).Once, "follow": (*fetch.Fetch).Follow} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			a, f := fetching(t, dir)
+			f.LookInterval = 5 * time.Millisecond
+			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+			said := func() (lines int) {
+				for _, line := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
+					if strings.Contains(line.Message, "no content yet") && strings.Contains(fmt.Sprint(line.WithKVList, line.ParameterKVList), "NotFound") {
+						lines++
+					}
+				}
+				return lines
+			}
+			ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- run(f, ctx) }()
+			for deadline := time.Now().Add(patience); said() < 2; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("it said %d times that there is no such bundle", said())
+				}
+			}
+			if looks := a.Count("content"); looks < 2*said() {
+				t.Errorf("it was said %d times after %d looks", said(), looks)
+			}
+			a.Put("team/app", tree("one"), true)
+			until(t, dir, "one")
+			cancel()
+			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -86,13 +86,13 @@ func (s *session) describeBundle(b *v1alpha1.Bundle, events []corev1.Event) erro
 	d.attempt(b)
 	d.text("Conditions:")
 	for _, c := range b.Status.Conditions {
-		d.text("  %s\t%s\t%s\t%s", c.Type, c.Status, age(c.LastTransitionTime), c.Reason+d.more("", c.Message))
+		d.text("  %s\t%s\t%s\t%s", c.Type, c.Status, age(c.LastTransitionTime), c.Reason+d.more("", d.once(c.Message)))
 	}
 	if len(events) > 0 {
 		d.text("Events:")
 	}
 	for _, e := range events {
-		d.text("  %s\t%s\t%s\t%s", age(metav1.NewTime(eventTime(e))), e.Type, e.Reason, e.Message)
+		d.text("  %s\t%s\t%s\t%s", age(metav1.NewTime(eventTime(e))), e.Type, e.Reason, d.once(e.Message))
 	}
 	if next := st.next(); len(next) > 0 {
 		d.text("What to do next:")
@@ -108,14 +108,30 @@ func (s *session) describeBundle(b *v1alpha1.Bundle, events []corev1.Event) erro
 
 // description writes lines, in columns that tabs separate, until one cannot be written.
 type description struct {
-	w   *tabwriter.Writer
-	err error
+	w    *tabwriter.Writer
+	said strings.Builder // what was written
+	err  error
+}
+
+// asAbove stands for a message that was written before.
+const asAbove = "as above"
+
+// longMessage is how many bytes a message has at least for which asAbove stands.
+const longMessage = 40
+
+// once is a message, or that it is one that was written before, as those of conditions and events often are.
+func (d *description) once(message string) string {
+	if len(message) >= longMessage && strings.Contains(d.said.String(), clean(message)) {
+		return asAbove
+	}
+	return message
 }
 
 func (d *description) text(format string, args ...any) {
 	for i, arg := range args {
 		args[i] = clean(fmt.Sprint(arg))
 	}
+	fmt.Fprintf(&d.said, format+"\n", args...)
 	if d.err == nil {
 		_, d.err = fmt.Fprintf(d.w, format+"\n", args...)
 	}

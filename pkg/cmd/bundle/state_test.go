@@ -118,6 +118,21 @@ func TestDescribeTellsOfPlatformsAndRefreshes(t *testing.T) {
 	}
 }
 
+// A message that the state, conditions and events share is written once; others are written whole.
+func TestDescribeSaysAMessageOnce(t *testing.T) {
+	const why, other = "attempt 3 failed: image 127.0.0.1:5000/none:1: image not found", "attempt 2 failed: image 127.0.0.1:5000/none:1: image not found"
+	b := served(metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonImageNotFound, Message: why})
+	b.Status.Unpack = &v1alpha1.UnpackStatus{Attempt: 3, Reason: v1alpha1.ReasonImageNotFound, Message: why}
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	events := []corev1.Event{{Type: "Warning", Reason: "UnpackFailed", Message: other}, {Type: "Warning", Reason: "UnpackFailed", Message: why}}
+	if err := newSession(streams).describeBundle(b, events); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); strings.Count(text, other) != 1 || strings.Count(text, asAbove) < 2 || strings.Count(text, why) > 1 {
+		t.Errorf("%s", text)
+	}
+}
+
 // A refresh ends when what the look has found is unpacked, not when the look has ended.
 func TestRefreshWaits(t *testing.T) {
 	failure := metav1.Condition{Type: v1alpha1.ConditionRefreshed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonContentRefused, Message: "an entry is a device"}
