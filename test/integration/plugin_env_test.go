@@ -35,17 +35,22 @@ import (
 // pluginPatience bounds one run of the plugin.
 const pluginPatience = 2 * time.Minute
 
-// buildPlugin builds kubectl-bundle once for all tests.
-var buildPlugin = sync.OnceValues(func() (string, error) {
-	program := filepath.Join(shared.Root, "_output", "integration", "kubectl-bundle")
-	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "./cmd/kubectl-bundle")
+// buildPlugin and buildFetch build the programs of those names once for all tests.
+var (
+	buildPlugin = sync.OnceValues(func() (string, error) { return buildProgram("kubectl-bundle") })
+	buildFetch  = sync.OnceValues(func() (string, error) { return buildProgram("rukpak-fetch") })
+)
+
+func buildProgram(name string) (string, error) {
+	program := filepath.Join(shared.Root, "_output", "integration", name)
+	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "./cmd/"+name)
 	build.Dir = shared.Root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build kubectl-bundle: %w\n%s", err, out)
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
 	return program, nil
-})
+}
 
 // plugin runs kubectl-bundle against one server.
 type plugin struct {

@@ -113,24 +113,30 @@ func TestPluginIsHarmless(t *testing.T) {
 	p.terminal(t, "ls", "app", "-o", "json").expect(t, 0, `"run\u202egpj.sh\nforged\tline"`)
 }
 
-// The session of the plugin's page is what happens.
-func TestPluginFirstTime(t *testing.T) {
+// The sessions of the pages of the plugin and of rukpak-fetch are what happens.
+func TestPluginSessions(t *testing.T) {
 	t.Parallel()
 	p := alone(t).plugin(t)
-	steps := must(readme.Steps(filepath.Join(shared.Root, "docs/kubectl-bundle.md"), "first time"))(t)
 	bin := t.TempDir()
-	for name, from := range map[string]string{"kubectl-bundle": p.program, "kubectl": shared.Kubectl(t.Context(), p.home, p.kubeconfig).Path} {
+	for name, from := range map[string]string{
+		"kubectl-bundle": p.program, "rukpak-fetch": must(buildFetch())(t), "kubectl": shared.Kubectl(t.Context(), p.home, p.kubeconfig).Path,
+	} {
 		if err := os.Symlink(from, filepath.Join(bin, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	env := []string{"KUBECONFIG=" + p.kubeconfig, "HOME=" + p.home, "TMPDIR=" + p.home, "KUBECTL_KUBERC=false", "PATH=" + bin + ":" + os.Getenv("PATH")}
-	for _, step := range steps {
-		// A person sees both streams, and diff ends with 1 where it finds something.
-		step.Command = "{ " + step.Command + "\n} 2>&1 || test $? = 1"
-		if err := step.Run(t.Context(), p.dir, env); err != nil {
-			t.Fatal(err)
-		}
+	for _, session := range []struct{ page, name string }{{"docs/kubectl-bundle.md", "first time"}, {"docs/fetch.md", "outside"}} {
+		t.Run(session.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, step := range must(readme.Steps(filepath.Join(shared.Root, session.page), session.name))(t) {
+				// A person sees both streams, and diff ends with 1 where it finds something.
+				step.Command = "{ " + step.Command + "\n} 2>&1 || test $? = 1"
+				if err := step.Run(t.Context(), dir, env); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

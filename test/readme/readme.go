@@ -54,7 +54,7 @@ func Steps(path, name string) ([]Step, error) {
 }
 
 // Run runs a step in a folder, and returns an error unless it ends well and prints what the README shows. What
-// changes from run to run (digests, ages, widths of columns) is not compared.
+// changes from run to run (digests, ages, widths of columns, when and where something was logged) is not compared.
 func (s Step) Run(ctx context.Context, dir string, env []string) error {
 	cmd := exec.CommandContext(ctx, "bash", "-eo", "pipefail", "-c", s.Command)
 	cmd.Dir, cmd.Env = dir, env
@@ -81,11 +81,13 @@ func (s Step) Run(ctx context.Context, dir string, env []string) error {
 var (
 	digests = regexp.MustCompile(`\b[0-9a-f]{12,64}\b`)
 	numbers = regexp.MustCompile(`\b[0-9]+([.][0-9]+)?(s|m|h|d|B|KiB|MiB)([0-9]+s)?\b`)
+	logged  = regexp.MustCompile(`^[IWE][0-9]{4} [0-9:.]+ +[0-9]+ [\w.]+:[0-9]+\]`)
 	spaces  = regexp.MustCompile(`\s+`)
 )
 
 // Steady takes out of a line what changes from run to run.
 func Steady(line string) string {
+	line = logged.ReplaceAllString(line, "LOGGED")
 	line = digests.ReplaceAllString(line, "DIGEST")
 	line = numbers.ReplaceAllString(line, "NUMBER")
 	return strings.TrimSpace(spaces.ReplaceAllString(line, " "))

@@ -47,6 +47,8 @@ func TestRunComparesOutput(t *testing.T) {
 		"fails":           {Step{"echo why >&2; exit 3", nil}, "why"},
 		"digest":          {Step{"echo 0123456789abcdef", []string{"ffffffffffffffff"}}, ""},
 		"age":             {Step{"echo x   12s", []string{"x 1m"}}, ""},
+		"log":             {Step{`echo 'I1130 20:18:01.173418     818 fetch.go:148] "a"'`, []string{`I1201 01:02:03.000001 7 fetch.go:9] "a"`}}, ""},
+		"another log":     {Step{`echo 'I1130 20:18:01.173418     818 fetch.go:148] "a"'`, []string{`I1130 20:18:01.173418     818 fetch.go:148] "b"`}}, "where"},
 		"first in a pipe": {Step{"false | true", nil}, "exit status 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
