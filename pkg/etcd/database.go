@@ -4,6 +4,7 @@
 package etcd
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
@@ -29,7 +31,7 @@ func databaseFile(dir string) string { return filepath.Join(dataDir(dir), "membe
 func logDir(dir string) string       { return filepath.Join(dataDir(dir), "member", "wal") }
 
 // checkData returns ErrDamaged for data that etcd would not start with, but panic in a goroutine of its own, end the process, or
-// wait for ever. Of the database it looks at the beginning alone.
+// wait for ever. What was left by one that was killed before it had anything is removed.
 func checkData(dir string) error {
 	file, log := databaseFile(dir), logDir(dir)
 	applied, err := databaseIndex(file)
@@ -47,6 +49,8 @@ func checkData(dir string) error {
 	}
 	first, last, err := logIndexes(log)
 	switch {
+	case err == nil && last == 0 && applied == 0:
+		return forgetUnborn(dir)
 	case err != nil:
 		return damaged(dir, log, err)
 	case first > 0 && applied == 0:
@@ -55,6 +59,26 @@ func checkData(dir string) error {
 		return damaged(dir, log, fmt.Errorf("it ends with entry %d, and the database has entry %d already", last, applied))
 	}
 	return nil
+}
+
+// forgetUnborn removes what an etcd has left that was killed in its first moments, before it had written who it is: the next one would wait for ever
+// for somebody who knows. Nothing is in it. One that is alive has a lock on its log.
+func forgetUnborn(dir string) error {
+	files, err := filepath.Glob(filepath.Join(logDir(dir), "*.wal"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		held, err := fileutil.TryLockFile(file, os.O_WRONLY, fileutil.PrivateFileMode)
+		if errors.Is(err, fileutil.ErrLocked) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the data of the embedded etcd: %w", err)
+		}
+		defer held.Close()
+	}
+	return os.RemoveAll(filepath.Join(dataDir(dir), "member"))
 }
 
 // damaged says what is wrong with a file or folder.
@@ -93,8 +117,22 @@ func databaseIndex(file string) (index uint64, err error) {
 				index = binary.BigEndian.Uint64(value)
 			}
 		}
-		return tx.ForEach(func([]byte, *bbolt.Bucket) error { return nil })
+		// etcd reads all pages to find those that are free, where a wrong one ends the process.
+		return tx.ForEach(func(name []byte, bucket *bbolt.Bucket) error { return inOrder(name, bucket) })
 	})
+}
+
+// inOrder reads the pages of a bucket.
+func inOrder(name []byte, bucket *bbolt.Bucket) error {
+	var before []byte
+	cursor := bucket.Cursor()
+	for key, _ := cursor.First(); key != nil; key, _ = cursor.Next() {
+		if before != nil && bytes.Compare(before, key) >= 0 {
+			return fmt.Errorf("its bucket %q is not in order", name)
+		}
+		before = key
+	}
+	return nil
 }
 
 // logIndexes are the indexes that the newest part of a log begins and ends with. A last entry that is cut off, as by a

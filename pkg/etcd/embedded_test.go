@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
 )
 
 func start(t *testing.T, dir string) *Embedded {
@@ -159,6 +161,7 @@ func TestDamagedData(t *testing.T) {
 		"the log has zeros":            {log, func(dir string) error { return os.WriteFile(newest(dir), make([]byte, 64<<20), 0o600) }},
 		"the log has other bytes":      {log, func(dir string) error { return os.WriteFile(newest(dir), garbage, 0o600) }},
 		"the log has one other byte":   {log, func(dir string) error { return alter(newest(dir), 500) }},
+		"the database has other pages": {database, func(file string) error { return flip(file, 8<<10, 16<<10) }},
 		"the log is cut":               {log, func(dir string) error { return os.Truncate(newest(dir), 400) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -183,6 +186,45 @@ func TestDamagedData(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An etcd that is killed before it has an entry in its log has nothing that could be lost, and begins anew.
+func TestAnUnbornEtcd(t *testing.T) {
+	dir := t.TempDir()
+	member := filepath.Join(dir, "data", "member")
+	if err := os.MkdirAll(filepath.Join(member, "snap"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	log, err := wal.Create(zap.NewNop(), filepath.Join(member, "wal"), []byte("metadata"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkData(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(member); err != nil {
+		t.Fatalf("what a living one has is gone: %v", err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e := start(t, dir)
+	defer e.Close()
+	if _, err := e.Client().Put(t.Context(), "k", "v"); err != nil {
+		t.Error(err)
+	}
+}
+
+// flip changes all bytes of a part of a file.
+func flip(file string, at, length int64) error {
+	all, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for i := at; i < at+length; i++ {
+		all[i] ^= 0xff
+	}
+	return os.WriteFile(file, all, 0o600)
 }
 
 // alter changes one byte of a file.

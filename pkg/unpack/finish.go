@@ -4,6 +4,9 @@
 package unpack
 
 import (
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,7 +81,6 @@ func (t *term) podOf(b *v1alpha1.Bundle, u *v1alpha1.UnpackStatus) *corev1.Pod {
 // podHandler enqueues the bundles of pods that change, counts the pods that there are, and learns from the last that is
 // heard of one what its time went to. An informer calls a handler from one goroutine.
 func (t *term) podHandler() cache.ResourceEventHandler {
-	known := map[types.UID]struct{}{}
 	look := func(obj any, gone bool) {
 		if unseen, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = unseen.Obj
@@ -88,14 +90,15 @@ func (t *term) podHandler() cache.ResourceEventHandler {
 			return
 		}
 		if gone {
-			if _, ours := known[p.UID]; ours {
-				delete(known, p.UID)
+			if t.ownPods.remove(p.UID) {
 				t.podGone(p)
 			}
 		} else if _, err := pod.MadeFor(t.Key, p); err == nil {
-			known[p.UID] = struct{}{}
+			t.ownPods.put(p)
+		} else {
+			t.ownPods.remove(p.UID)
 		}
-		podsInFlight.Set(float64(len(known)))
+		podsInFlight.Set(float64(t.ownPods.count()))
 		t.enqueueOwner(p)
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -114,4 +117,40 @@ func (t *term) podGone(p *corev1.Pod) {
 		stage.Observe(stage.Pull, d)
 	}
 	t.traces.endPod(p.UID, times)
+}
+
+// ownPods are those that this server has made, as they are known to be. Others may have their labels, any number of them.
+type ownPods struct {
+	mu    sync.Mutex
+	byUID map[types.UID]*corev1.Pod
+}
+
+func (o *ownPods) put(p *corev1.Pod) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.byUID == nil {
+		o.byUID = map[types.UID]*corev1.Pod{}
+	}
+	o.byUID[p.UID] = p
+}
+
+// remove reports whether there was such a pod.
+func (o *ownPods) remove(uid types.UID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, known := o.byUID[uid]
+	delete(o.byUID, uid)
+	return known
+}
+
+func (o *ownPods) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.byUID)
+}
+
+func (o *ownPods) all() []*corev1.Pod {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Values(o.byUID))
 }

@@ -113,22 +113,15 @@ func (p *pulls) refused(uid types.UID, now time.Time) {
 	}
 }
 
-// pullLoad is the load of our pods. Others may have our labels.
+// pullLoad is the load of our pods.
 func (t *term) pullLoad(now time.Time) (nodes, unstarted int) {
 	names := map[string]bool{}
-	for _, obj := range t.pods.List() {
-		p, ok := obj.(*corev1.Pod)
-		if !ok {
-			continue
-		}
-		if _, err := pod.MadeFor(t.Key, p); err != nil {
-			continue
-		}
+	for _, p := range t.ownPods.all() {
 		if p.Spec.NodeName != "" {
 			names[p.Spec.NodeName] = true
 		}
 		// By another clock, which may be wrong in either direction.
-		if age := now.Sub(p.CreationTimestamp.Time); p.Status.Phase == corev1.PodPending && age.Abs() < startTime && pod.Judge(p).Reason != v1alpha1.ReasonUnschedulable {
+		if age := now.Sub(p.CreationTimestamp.Time); p.Status.Phase == corev1.PodPending && !pod.IsLook(p) && age.Abs() < startTime && pod.Judge(p).Reason != v1alpha1.ReasonUnschedulable {
 			unstarted += pod.Images(p)
 		}
 	}

@@ -54,6 +54,7 @@ type term struct {
 	direct     direct
 	looks      *looks
 	finds      finds
+	ownPods    ownPods
 	places     *queue.Queue
 	launches   launches
 	pulls      *pulls // nil where there is no pace
@@ -163,8 +164,8 @@ func podFactory(c Config) informers.SharedInformerFactory {
 			o.LabelSelector = pod.LabelManagedBy + "=" + pod.ManagedBy
 		}),
 		informers.WithTransform(func(obj any) (any, error) {
-			if accessor, err := meta.Accessor(obj); err == nil {
-				accessor.SetManagedFields(nil)
+			if p, ok := obj.(*corev1.Pod); ok {
+				pod.Trim(p)
 			}
 			return obj, nil
 		}))

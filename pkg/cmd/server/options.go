@@ -30,6 +30,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/apiserver"
 	"rukpak.io/apiserver/pkg/platform"
+	"rukpak.io/apiserver/pkg/unpack/pod"
 	"rukpak.io/apiserver/pkg/unpack/queue"
 )
 
@@ -270,6 +271,9 @@ func (o *Options) Validate() error {
 		if n < 1 {
 			errs = append(errs, fmt.Errorf("--%s: %d is less than 1", flag, n))
 		}
+	}
+	if n := o.Unpack.Limits.Share; n > pod.MaxMembers {
+		errs = append(errs, fmt.Errorf("--max-bundles-per-unpack-pod: %d is more than %d", n, pod.MaxMembers))
 	}
 	if o.Unpack.PullQPS < 0 {
 		errs = append(errs, fmt.Errorf("--kubelet-registry-pull-qps: %d is negative", o.Unpack.PullQPS))

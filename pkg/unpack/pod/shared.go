@@ -58,6 +58,22 @@ func ShareKind(class *v1alpha1.ProvisionerClass, bundle *v1alpha1.Bundle, mode v
 	return strings.Join(append([]string{string(class.UID), strconv.FormatInt(class.Generation, 10), Account(bundle), bundle.Spec.Source.Image.Platform}, secrets...), "\n")
 }
 
+// MaxMembers is how many bundles a shared pod may have.
+const MaxMembers = 100
+
+// maxProof is longer than any proof.
+const maxProof = 128
+
+// Trim takes off a pod what is of no use here. Others may have our labels on theirs, with whatever they like in them.
+func Trim(pod *corev1.Pod) {
+	pod.ManagedFields = nil
+	proofs := pod.Annotations[v1alpha1.AnnotationAttempt]
+	pod.Annotations = nil
+	if len(proofs) <= MaxMembers*maxProof {
+		pod.Annotations = map[string]string{v1alpha1.AnnotationAttempt: proofs}
+	}
+}
+
 // BuildShared makes the pod of the attempts of several bundles of one kind. Params.Bundle, Params.Reference and
 // Params.TraceParent are of no matter.
 //
@@ -153,7 +169,7 @@ type Owned struct {
 // are gone off an object that has others.
 func MadeFor(key []byte, pod *corev1.Pod) ([]Owned, error) {
 	owners, proofs := Owners(pod), strings.Split(pod.Annotations[v1alpha1.AnnotationAttempt], ",")
-	if len(owners) == 0 || len(owners) > len(proofs) {
+	if len(owners) == 0 || len(owners) > len(proofs) || len(proofs) > MaxMembers {
 		return nil, fmt.Errorf("pod %s/%s: %d Bundles own it, and it has %d proofs: %w", pod.Namespace, pod.Name, len(owners), len(proofs), ErrNotOurs)
 	}
 	made := make([]Owned, 0, len(owners))
