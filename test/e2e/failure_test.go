@@ -133,9 +133,10 @@ func TestContentIsRefused(t *testing.T) {
 	empty, _ := s.push("empty", files{"other/file": "x"})
 	tree := small(s.ns)
 	good, _ := s.push("good", tree)
+	// One after the other: two that wait together share a pod, and each that is refused there goes on alone, in a second attempt.
 	s.bundle("bad", "plain", bad)
-	s.bundle("empty", "plain", empty)
 	s.stalled("bad", contract.ReasonContentRefused, "manifests/bad.yaml", "apiVersion")
+	s.bundle("empty", "plain", empty)
 	s.stalled("empty", contract.ReasonContentRefused, "no Kubernetes manifest", "manifests/")
 	s.update("bad", func(b *v1alpha1.Bundle) { b.Spec.Source.Image.Reference = good })
 	s.holds(s.unpacked("bad"), tree)
