@@ -106,10 +106,10 @@ unit: s3 ## Run the tests that need nothing but Go
 	$(call gotestsum,unit,,$$(go list ./pkg/... ./cmd/... ./hack/demo ./test/monitoring ./test/readme | grep -v /pkg/content))
 	$(call gotestsum,failpoints,-tags failpoints,./pkg/content/... ./pkg/failpoint/...)
 
-# Its packages and their tests wait more than they work, so more of them than there may be processors run at a time.
+# Its packages wait more than they work, so one more than there may be processors runs at a time.
 .PHONY: integration
 integration: kube-binaries s3 $(BIN)/helm ## Run the tests behind a real kube-apiserver (builds it: 15 minutes the first time)
-	$(call gotestsum,integration,-count=1 -p 3 -parallel 4 -timeout=30m,./test/integration/...)
+	$(call gotestsum,integration,-count=1 -p 3 -timeout=30m,./test/integration/...)
 
 .PHONY: e2e
 e2e: export KUBECONFIG = $(CLUSTER)/kubeconfig
