@@ -116,7 +116,7 @@ func refusedByHTTP(b *rukpak.Bundle, c *rukpak.ContentStatus, code int) error {
 // brokenOff says that the body ended before the archive did. Nothing is wrong with the content for all that is
 // known, so it is no 400: the same request may succeed (RFC 9110, section 15.5.9).
 func brokenOff(b *rukpak.Bundle, body *pacedReader) error {
-	return status(b, http.StatusRequestTimeout, "RequestTimeout", fmt.Sprintf("the body ended early, after %d bytes: %v", body.read, WithoutAddresses(body.err)))
+	return status(b, http.StatusRequestTimeout, "RequestTimeout", fmt.Sprintf("the body ended early, after %d bytes: %v", body.Bytes, WithoutAddresses(body.err)))
 }
 
 // refused turns what is wrong with the bytes into an error that names the entry, or says what the limit is.

@@ -46,7 +46,7 @@ func (s *stageTimes) received(ctx context.Context) context.Context {
 		return ctx
 	}
 	s.got = time.Now()
-	upload := s.got.Sub(s.body.began)
+	upload := s.got.Sub(s.body.Began)
 	log := klog.FromContext(ctx).WithValues("attempt", s.bundle.Status.Unpack.Attempt)
 	ctx, s.traced = s.within(ctx)
 	// What a program says about itself is taken for no more than the time that there was.
@@ -56,7 +56,7 @@ func (s *stageTimes) received(ctx context.Context) context.Context {
 		upload -= walk
 		s.spent(stage.Walk, walk)
 		log = log.WithValues("walkSeconds", walk.Seconds())
-		s.part(ctx, "walk", s.body.began.Add(walk))
+		s.part(ctx, "walk", s.body.Began.Add(walk))
 	}
 	s.spent(stage.Upload, upload)
 	s.part(ctx, "upload", s.got)
@@ -78,7 +78,7 @@ func (s *stageTimes) part(ctx context.Context, name string, end time.Time) {
 	if !s.traced {
 		return
 	}
-	_, span := s.tracer.Start(ctx, name, trace.WithTimestamp(s.body.began), trace.WithAttributes(attribute.Int64("rukpak.bytes", s.body.read)))
+	_, span := s.tracer.Start(ctx, name, trace.WithTimestamp(s.body.Began), trace.WithAttributes(attribute.Int64("rukpak.bytes", s.body.Bytes)))
 	span.End(trace.WithTimestamp(end))
 }
 

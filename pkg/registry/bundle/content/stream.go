@@ -92,21 +92,6 @@ func (b *blob) release() {
 	}
 }
 
-// pacedReader reads a request's body, each read of which has to make progress in time. It remembers the error
-// that the body ended with, so that it can be told from those of whoever works on the bytes.
-type pacedReader struct {
-	body    io.Reader
-	control *http.ResponseController
-	read    int64
-	err     error
-	began   time.Time
-	// slowest is the least rate, in bytes a second, that a body has to keep after its first minute. 0 means any.
-	slowest int64
-	// wanted reports whether somebody waits for the place that the body holds. Nil means never.
-	wanted func() bool
-	waited time.Duration // for the peer
-}
-
 // SlowestUpload is what a line of 128 kbit/s carries, in bytes a second. A place that is held by less is held from everybody else.
 const SlowestUpload = 16 << 10
 
@@ -114,45 +99,70 @@ const SlowestUpload = 16 << 10
 // hold all places for hours.
 const SlowestWanted = 1 << 20
 
-// ErrTooSlow is the error of a body that TooSlow is true of.
+// ErrTooSlow is the error of a body that comes more slowly than its pace allows.
 var ErrTooSlow = errors.New("it comes too slowly")
 
-// ErrTooSlowForOthers is an ErrTooSlow: that of a body that Crowds is true of, while somebody waits for its place.
+// ErrTooSlowForOthers is an ErrTooSlow: that of a body which brings less than SlowestWanted while somebody waits for its place.
 var ErrTooSlowForOthers = fmt.Errorf("%w: others wait for its place, and meanwhile it has to come at %s/s", ErrTooSlow, bytesize.String(SlowestWanted))
 
-// TooSlow reports whether of a body that began at a time less has come by now than the slowest rate, in bytes a second, would have brought.
-// The first StallTimeout is not counted.
-func TooSlow(began time.Time, read, slowest int64) bool {
-	return slower(time.Since(began), read, slowest)
+// Pace is how a body comes, and how it has to. The first StallTimeout is not counted.
+type Pace struct {
+	Began time.Time
+	// Bytes is how many have come.
+	Bytes int64
+	// Slowest is the least rate, in bytes a second, that a body has to keep. 0 means any.
+	Slowest int64
+	// Wanted reports whether somebody waits for the place that the body holds. Nil means never.
+	Wanted func() bool
+
+	waited time.Duration // for the peer: what the server itself took is not meant
 }
 
-// Crowds reports whether a body that was waited for so long has brought less than SlowestWanted asks for. The first StallTimeout
-// is not counted, nor is what the server itself took.
-func Crowds(waited time.Duration, read int64) bool { return slower(waited, read, SlowestWanted) }
+// Check returns ErrTooSlow or ErrTooSlowForOthers where the body is to be given up.
+func (p *Pace) Check() error {
+	switch {
+	case slower(time.Since(p.Began), p.Bytes, p.Slowest):
+		return ErrTooSlow
+	case p.Wanted != nil && slower(p.waited, p.Bytes, SlowestWanted) && p.Wanted():
+		return ErrTooSlowForOthers
+	}
+	return nil
+}
+
+// Take reads from the body.
+func (p *Pace) Take(body io.Reader, b []byte) (int, error) {
+	asked := time.Now()
+	n, err := body.Read(b)
+	p.waited += time.Since(asked)
+	p.Bytes += int64(n)
+	return n, err
+}
 
 func slower(took time.Duration, read, rate int64) bool {
 	took -= StallTimeout
 	return took > 0 && read < int64(took.Seconds()*float64(rate))
 }
 
+// pacedReader reads a request's body, each read of which has to make progress in time. It remembers the error
+// that the body ended with, so that it can be told from those of whoever works on the bytes.
+type pacedReader struct {
+	Pace
+	body    io.Reader
+	control *http.ResponseController
+	err     error
+}
+
 func newPacedReader(w http.ResponseWriter, body io.Reader) *pacedReader {
-	return &pacedReader{body: body, control: http.NewResponseController(w), began: time.Now()}
+	return &pacedReader{body: body, control: http.NewResponseController(w), Pace: Pace{Began: time.Now()}}
 }
 
 func (p *pacedReader) Read(b []byte) (int, error) {
-	if TooSlow(p.began, p.read, p.slowest) {
-		p.err = ErrTooSlow
-		return 0, p.err
-	}
-	if p.wanted != nil && Crowds(p.waited, p.read) && p.wanted() {
-		p.err = ErrTooSlowForOthers
-		return 0, p.err
+	if err := p.Check(); err != nil {
+		p.err = err
+		return 0, err
 	}
 	_ = p.control.SetReadDeadline(time.Now().Add(StallTimeout))
-	asked := time.Now()
-	n, err := p.body.Read(b)
-	p.waited += time.Since(asked)
-	p.read += int64(n)
+	n, err := p.Take(p.body, b)
 	switch {
 	case err == io.EOF:
 		// net/http reads on to see whether the client goes away, and would take a deadline for that.
@@ -164,7 +174,7 @@ func (p *pacedReader) Read(b []byte) (int, error) {
 }
 
 // begun reports whether the body was asked for any of its bytes.
-func (p *pacedReader) begun() bool { return p.read > 0 || p.err != nil }
+func (p *pacedReader) begun() bool { return p.Bytes > 0 || p.err != nil }
 
 // roomInterval is after how many bytes a body asks again whether there is room for more.
 const roomInterval = 16 << 20

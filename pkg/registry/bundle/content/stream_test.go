@@ -31,8 +31,8 @@ func TestPacedReader(t *testing.T) {
 			c := &connection{}
 			r := newPacedReader(c, test.body)
 			_, err := io.ReadAll(r)
-			if !errors.Is(err, test.want) || r.err != test.want || r.read != test.read {
-				t.Errorf("got %v, remembered %v, read %d", err, r.err, r.read)
+			if !errors.Is(err, test.want) || r.err != test.want || r.Bytes != test.read {
+				t.Errorf("got %v, remembered %v, read %d", err, r.err, r.Bytes)
 			}
 			// What is left of it is still bounded; of a whole one nothing is left.
 			if c.readDeadline.IsZero() != (test.want == nil) {
@@ -66,9 +66,9 @@ func TestABodyThatCrawlsIsCutOff(t *testing.T) {
 		"without bound": {took: 2 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &pacedReader{began: time.Now().Add(-test.took), read: test.read, slowest: test.slowest}
-			if TooSlow(p.began, p.read, p.slowest) != test.cut {
-				t.Errorf("too slow: %v, want %v", TooSlow(p.began, p.read, p.slowest), test.cut)
+			p := &pacedReader{Pace: Pace{Began: time.Now().Add(-test.took), Bytes: test.read, Slowest: test.slowest}}
+			if err := p.Check(); (err == ErrTooSlow) != test.cut {
+				t.Errorf("too slow: %v, want %v", err, test.cut)
 			}
 		})
 	}
@@ -111,8 +111,8 @@ func TestASlowBodyMakesWay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				p := newPacedReader(&connection{}, &bytesEvery{n: test.rate, every: time.Second, left: test.rate * 600})
-				p.slowest = SlowestUpload
-				p.wanted = func() bool { return test.wanted > 0 && time.Since(began) >= test.wanted }
+				p.Slowest = SlowestUpload
+				p.Wanted = func() bool { return test.wanted > 0 && time.Since(began) >= test.wanted }
 				buffer := make([]byte, test.rate)
 				var err error
 				for err == nil {

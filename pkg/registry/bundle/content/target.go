@@ -115,7 +115,7 @@ func (r *REST) writeAssembled(ctx context.Context, name string, a Assembled) (*r
 		return nil, 0, conflict(t.Bundle, CauseAttemptEnded, "its spec has changed since the upload began")
 	}
 	t.committing, t.grant.upload = a.Committing, a.Upload
-	body := &pacedReader{body: a.Body, control: http.NewResponseController(nil), began: time.Now()}
+	body := &pacedReader{body: a.Body, control: http.NewResponseController(nil), Pace: Pace{Began: time.Now()}}
 	b, code, err := r.write(ctx, t, body, &http.Request{Header: a.Header, ContentLength: a.Size})
 	if err != nil && body.err != nil {
 		return nil, 0, fmt.Errorf("read the parts of the upload: %w", body.err)

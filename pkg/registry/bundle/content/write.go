@@ -31,7 +31,7 @@ import (
 // put answers PUT: the body becomes the content of the bundle's current generation.
 func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOptions, w http.ResponseWriter, req *http.Request, responder rest.Responder) {
 	body := newPacedReader(w, req.Body)
-	body.wanted = r.uploads.Waiting
+	body.Wanted = r.uploads.Waiting
 	var b *rukpak.Bundle
 	var code int
 	t, err := r.target(ctx, name, o, req)
@@ -60,9 +60,9 @@ func (r *REST) write(ctx context.Context, t *Target, body *pacedReader, req *htt
 		return nil, 0, err
 	}
 	defer done()
-	body.slowest = SlowestUpload
+	body.Slowest = SlowestUpload
 	if g.canonical {
-		body.wanted = nil // its places are not those of uploads, and its rate is that of the node
+		body.Wanted = nil // its places are not those of uploads, and its rate is that of the node
 	}
 	limits := limitsOf(class)
 	check, err := newCheck(class, g.builtIn)

@@ -257,7 +257,7 @@ func beyond(c *call, s *upload.Session) error {
 
 // brokenOff says that the body ended early. Nothing is wrong with it for all that is known, so it is no 400.
 func brokenOff(c *call, in *body) error {
-	return c.status(http.StatusRequestTimeout, "RequestTimeout", "RequestTimeout", "the body ended early, after %d bytes: %v", in.read, subresource.WithoutAddresses(in.err))
+	return c.status(http.StatusRequestTimeout, "RequestTimeout", "RequestTimeout", "the body ended early, after %d bytes: %v", in.Bytes, subresource.WithoutAddresses(in.err))
 }
 
 // keepLength writes down the length that a request without a body has told of.

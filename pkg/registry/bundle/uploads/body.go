@@ -22,14 +22,11 @@ var (
 
 // body reads the body of a request, which another goroutine can interrupt. It remembers how it ended.
 type body struct {
+	subresource.Pace
 	from        io.Reader
 	control     *http.ResponseController
-	began       time.Time
-	read        int64
 	err         error                 // other than io.EOF
 	interrupted atomic.Pointer[error] // why, if it is
-	wanted      func() bool           // whether somebody waits for its place
-	waited      time.Duration         // for the client
 
 	// ended means that there is nothing more to read. net/http then reads on to see whether the client goes away, and
 	// would take a deadline for that.
@@ -38,7 +35,10 @@ type body struct {
 }
 
 func (r *REST) newBody(w http.ResponseWriter, req *http.Request) *body {
-	return &body{from: req.Body, control: http.NewResponseController(w), began: time.Now(), wanted: r.places.Waiting, ended: req.ContentLength == 0}
+	return &body{
+		Pace: subresource.Pace{Began: time.Now(), Slowest: subresource.SlowestUpload, Wanted: r.places.Waiting},
+		from: req.Body, control: http.NewResponseController(w), ended: req.ContentLength == 0,
+	}
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -52,18 +52,11 @@ func (b *body) Read(p []byte) (int, error) {
 		b.err = *cause
 		return 0, b.err
 	}
-	if subresource.TooSlow(b.began, b.read, subresource.SlowestUpload) {
-		b.err = subresource.ErrTooSlow
+	if err := b.Check(); err != nil {
+		b.err = err
 		return 0, b.err
 	}
-	if subresource.Crowds(b.waited, b.read) && b.wanted() {
-		b.err = subresource.ErrTooSlowForOthers
-		return 0, b.err
-	}
-	asked := time.Now()
-	n, err := b.from.Read(p)
-	b.waited += time.Since(asked)
-	b.read += int64(n)
+	n, err := b.Take(b.from, p)
 	if err == io.EOF {
 		b.end()
 	} else if err != nil {
@@ -76,7 +69,7 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // begun reports whether the body was asked for any of its bytes. Of no body it is false.
-func (b *body) begun() bool { return b != nil && (b.read > 0 || b.err != nil) }
+func (b *body) begun() bool { return b != nil && (b.Bytes > 0 || b.err != nil) }
 
 // end notes that all has come. An interruption that came with the last byte is taken back.
 func (b *body) end() {
