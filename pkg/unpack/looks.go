@@ -123,37 +123,5 @@ func (l *looks) run(name cache.ObjectName, nonce string, cancel context.CancelFu
 	})
 }
 
-// finds remembers what looks have found for bundles that wait for a place to unpack it. A look for each time that they are looked at
-// would cost them their turn.
-type finds struct {
-	mu     sync.Mutex
-	byName map[cache.ObjectName]find
-}
-
 // find is the image that a look of a name has found.
 type find struct{ nonce, reference string }
-
-// get returns what the look of that name has found, empty if it is not known.
-func (f *finds) get(name cache.ObjectName, nonce string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if found := f.byName[name]; found.nonce == nonce {
-		return found.reference
-	}
-	return ""
-}
-
-func (f *finds) set(name cache.ObjectName, nonce, reference string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.byName == nil {
-		f.byName = map[cache.ObjectName]find{}
-	}
-	f.byName[name] = find{nonce, reference}
-}
-
-func (f *finds) forget(name cache.ObjectName) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.byName, name)
-}

@@ -40,20 +40,24 @@ func (w *work) place(ctx context.Context) (goOn bool, after time.Duration, err e
 	if refused != nil {
 		return true, 0, nil // its attempt ends where it begins, and takes no place
 	}
-	image := w.bundle.Spec.Source.Image
-	turn := w.ask(queue.Claim{
-		Since: w.since(), Kind: w.kind(mode), Image: image.Reference,
-		Pulled: mode != v1alpha1.UnpackModeDirect && image.PullPolicy != corev1.PullNever,
-	})
-	if !turn.Come {
+	claim := w.claim(mode)
+	claim.Kind = w.kind(mode)
+	turn := w.ask(claim)
+	switch {
+	case !turn.Come:
 		after, err = w.waitTurn(ctx, turn)
 		return false, after, err
-	}
-	if len(turn.With) > 0 {
+	case len(turn.With) > 0:
 		after, err = w.share(ctx, turn.With)
 		return false, after, err
 	}
 	return true, 0, nil
+}
+
+// claim is what the bundle asks for, to have it alone.
+func (w *work) claim(mode v1alpha1.UnpackMode) queue.Claim {
+	image := w.bundle.Spec.Source.Image
+	return queue.Claim{Since: w.since(), Image: image.Reference, Pulled: mode != v1alpha1.UnpackModeDirect && image.PullPolicy != corev1.PullNever}
 }
 
 func (w *work) ask(claim queue.Claim) queue.Turn {
@@ -98,7 +102,7 @@ func (w *work) waitTurn(ctx context.Context, turn queue.Turn) (time.Duration, er
 		return sooner(turn.Again, quietWait-turn.Waited), nil
 	}
 	every := max(tellEvery, time.Duration(w.places.Waiting())*time.Second/tellRate)
-	if left := w.told.at(w.name).Add(every).Sub(w.now); left > 0 {
+	if left := w.told.get(w.name).Add(every).Sub(w.now); left > 0 {
 		return sooner(turn.Again, left), nil
 	}
 	position, of := w.places.Position(w.name)
@@ -157,29 +161,30 @@ func (t *term) free(name cache.ObjectName) {
 // placeOf is the place of an attempt: that of its pod, or of itself.
 func placeOf(u *v1alpha1.UnpackStatus) string { return cmp.Or(u.PodName, u.Nonce) }
 
-// told remembers when a bundle has last said which one it is of those that wait.
-type told struct {
+// memory is what is remembered of bundles, by their names.
+type memory[V any] struct {
 	mu     sync.Mutex
-	byName map[cache.ObjectName]time.Time
+	byName map[cache.ObjectName]V
 }
 
-func (t *told) at(name cache.ObjectName) time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.byName[name]
+// get returns the zero value for a bundle of which nothing is remembered.
+func (m *memory[V]) get(name cache.ObjectName) V {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.byName[name]
 }
 
-func (t *told) set(name cache.ObjectName, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.byName == nil {
-		t.byName = map[cache.ObjectName]time.Time{}
+func (m *memory[V]) set(name cache.ObjectName, value V) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.byName == nil {
+		m.byName = map[cache.ObjectName]V{}
 	}
-	t.byName[name] = now
+	m.byName[name] = value
 }
 
-func (t *told) forget(name cache.ObjectName) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.byName, name)
+func (m *memory[V]) forget(name cache.ObjectName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.byName, name)
 }

@@ -147,8 +147,8 @@ func (w *work) look(ctx context.Context) (time.Duration, error) {
 	if refused != nil {
 		return w.lookFailed(ctx, *refused)
 	}
-	if found := w.finds.get(w.name, w.lookNonce(w.bundle)); found != "" {
-		return w.looked(ctx, found)
+	if found := w.finds.get(w.name); found.nonce == w.lookNonce(w.bundle) {
+		return w.looked(ctx, found.reference)
 	}
 	w.looking = true
 	if !w.looks.begin(w.name) {
@@ -215,7 +215,7 @@ func (w *work) refresh(ctx context.Context, found string) (time.Duration, error)
 	}
 	after, err := w.attempt(ctx, failures, task{refresh: true, fresh: true, reference: found})
 	if w.waits {
-		w.finds.set(w.name, w.lookNonce(w.bundle), found)
+		w.finds.set(w.name, find{w.lookNonce(w.bundle), found})
 	}
 	return after, err
 }

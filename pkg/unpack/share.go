@@ -19,7 +19,6 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/unpack/pod"
-	"rukpak.io/apiserver/pkg/unpack/queue"
 )
 
 // A shared pod unpacks several bundles. Each of them has an attempt of its own, which names the pod and its UID, so each is
@@ -230,8 +229,7 @@ func (w *work) sharedPod(ctx context.Context, u *v1alpha1.UnpackStatus) (*corev1
 // the image of another bundle is known to be what was amiss.
 func (w *work) apart(ctx context.Context, innocent bool) (time.Duration, error) {
 	u := w.bundle.Status.Unpack
-	image := w.bundle.Spec.Source.Image
-	claim := queue.Claim{Since: w.since(), Image: image.Reference, Pulled: image.PullPolicy != corev1.PullNever}
+	claim := w.claim(u.Mode)
 	if innocent && u.Attempt <= sharedAgain {
 		claim.Kind = w.ownKind()
 		claim.Leave = claim.Kind != ""

@@ -53,13 +53,15 @@ type term struct {
 	traces     traces
 	direct     direct
 	looks      *looks
-	finds      finds
-	ownPods    ownPods
-	places     *queue.Queue
-	launches   launches
-	pulls      *pulls // nil where there is no pace
-	told       told
-	recorder   events.EventRecorder // nil without a cluster
+	// finds are what looks have found for bundles that wait for a place: a look for each time that they are looked at would cost
+	// them their turn.
+	finds    memory[find]
+	ownPods  ownPods
+	places   *queue.Queue
+	launches launches
+	pulls    *pulls               // nil where there is no pace
+	told     memory[time.Time]    // when a bundle has last said which one it is of those that wait
+	recorder events.EventRecorder // nil without a cluster
 }
 
 func newTerm(r *Reconciler) *term {

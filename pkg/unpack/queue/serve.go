@@ -21,48 +21,53 @@ func (q *Queue) serve(now time.Time, asking cache.ObjectName, freed bool) time.D
 	for passed := 0; passed < len(q.turns) && q.used < q.limits.Total; {
 		namespace := q.turns[0]
 		s := q.spaces[namespace]
+		first := s.waiting[0]
 		full := s.used >= q.limits.PerNamespace
 		gathering := time.Duration(0)
 		if !full {
 			gathering = q.gathering(s, now)
 		}
-		if full || gathering > 0 {
-			if gathering > 0 && (again == 0 || gathering < again) {
+		passed++
+		switch {
+		case full:
+		case gathering > 0:
+			if again == 0 || gathering < again {
 				again = gathering
 			}
-			if first := s.waiting[0].name; gathering > 0 && freed && first != asking {
-				q.call(first)
+			if freed && first.name != asking {
+				q.call(first.name)
 			}
-			q.turns = append(q.turns[1:], namespace)
-			passed++
-			continue
-		}
-		first := s.waiting[0]
-		company := q.company(s, first)
-		if images := pulled(company); images > 0 && q.limits.Pace != nil {
-			if !paced {
-				if left := q.limits.Pace(images, now); left > 0 {
-					paced = true
-					q.serveIn(left)
-				}
+		case paced && first.Pulled: // without a look at all who wait with it
+		default:
+			company := q.company(s, first)
+			if paced = paced || q.pace(company, now); paced && pulled(company) > 0 {
+				break
 			}
-			if paced {
-				q.turns = append(q.turns[1:], namespace)
-				passed++
-				continue
+			q.give(first, company)
+			if first.name != asking {
+				q.call(first.name)
 			}
-		}
-		q.give(first, company)
-		if first.name != asking {
-			q.call(first.name)
+			passed = 0
 		}
 		// It has had its turn. It is not among them any more when nobody waits in it.
 		if i := slices.Index(q.turns, namespace); i >= 0 {
 			q.turns = append(slices.Delete(q.turns, i, i+1), namespace)
 		}
-		passed = 0
 	}
 	return again
+}
+
+// pace reports whether a company has to wait, and sees to it that places are given later then.
+func (q *Queue) pace(company []*waiter, now time.Time) bool {
+	images := pulled(company)
+	if images == 0 || q.limits.Pace == nil {
+		return false
+	}
+	left := q.limits.Pace(images, now)
+	if left > 0 {
+		q.serveIn(left)
+	}
+	return left > 0
 }
 
 // pulled is how many images of those who share a place a kubelet pulls.
