@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"rukpak.io/apiserver/pkg/diskfull"
 	"rukpak.io/apiserver/pkg/flock"
 	"rukpak.io/apiserver/pkg/tarball"
 	"rukpak.io/apiserver/pkg/tarball/extract"
@@ -92,7 +93,7 @@ func (c *Cache) tryLock() error {
 		return errors.Join(os.Remove(path), held.Close())
 	case errors.Is(err, flock.ErrBusy):
 		return nil // so there are locks
-	case isFull(err):
+	case diskfull.Is(err):
 		return nil // of which nothing is known then, and what is there can be read
 	default:
 		return errors.Join(err, ignoreMissing(os.Remove(path)))

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"rukpak.io/apiserver/pkg/diskfull"
 	"rukpak.io/apiserver/pkg/flock"
 )
 
@@ -53,7 +53,7 @@ func (c *Cache) shrink(room int64) error {
 // retry removes the content that was used least lately of those that nobody reads where an error says that the disk is full.
 // It reports whether there was one, so that another try may do better.
 func (c *Cache) retry(full error) bool {
-	if !isFull(full) {
+	if !diskfull.Is(full) {
 		return false
 	}
 	all, err := c.contents()
@@ -67,8 +67,6 @@ func (c *Cache) retry(full error) bool {
 	}
 	return false
 }
-
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // contents are those that the cache has, what was used least lately first. What was left half-done is cleared away.
 func (c *Cache) contents() ([]kept, error) {

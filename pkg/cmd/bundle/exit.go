@@ -22,6 +22,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/cmd/bundle/download"
 	"rukpak.io/apiserver/pkg/cmd/bundle/place"
+	"rukpak.io/apiserver/pkg/diskfull"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/tarball"
 )
@@ -171,7 +172,7 @@ func (s *session) explainLocal(err error) *problem {
 	entry, isEntry := errors.AsType[*tarball.EntryError](err)
 	limit, isLimit := errors.AsType[*tarball.LimitError](err)
 	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case diskfull.Is(err):
 		p.code, p.hint = ExitLocal, "the disk is full: make room and run the same command again"
 		if writing && write.Kept > 0 {
 			p.hint += fmt.Sprintf("; it goes on after the %d bytes that are kept", write.Kept)

@@ -10,9 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/diskfull"
 	"rukpak.io/apiserver/pkg/flock"
 )
 
@@ -93,7 +93,7 @@ func lockFile(path string) (*os.File, error) {
 
 // spaceError marks the errors of a full disk or quota.
 func spaceError(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if diskfull.Is(err) {
 		return fmt.Errorf("%w: %w", content.ErrNoSpace, err)
 	}
 	return err
