@@ -49,10 +49,10 @@ func checkData(dir string) error {
 	}
 	first, last, err := logIndexes(log)
 	switch {
-	case err == nil && last == 0 && applied == 0:
-		return forgetUnborn(dir)
 	case err != nil:
 		return damaged(dir, log, err)
+	case last == 0 && applied == 0:
+		return forgetUnborn(dir)
 	case first > 0 && applied == 0:
 		return damaged(dir, file, errors.New("it is missing"))
 	case last < applied && applied > 1: // the first says who the member is, and may be written before the log has it

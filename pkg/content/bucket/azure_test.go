@@ -6,6 +6,7 @@ package bucket_test
 import (
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -13,7 +14,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -95,36 +95,11 @@ func TestAzure(t *testing.T) {
 // startAzure starts the server, without TLS, with an account, and returns its address.
 func startAzure(t *testing.T, program, account string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := freeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	cmd := exec.Command(program, "--blobHost=127.0.0.1", "--blobPort="+port, "--location="+t.TempDir(), "--silent", "--disableTelemetry", "--skipApiVersionCheck")
 	cmd.Env = append(os.Environ(), "AZURITE_ACCOUNTS="+account)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
-	})
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			if err := conn.Close(); err != nil {
-				t.Fatal(err)
-			}
-			return address
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	startEmulator(t, cmd, func() (io.Closer, error) { return net.Dial("tcp", address) })
+	return address
 }

@@ -19,9 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/bucket"
@@ -75,38 +73,18 @@ func TestGS(t *testing.T) {
 // startGS starts the server over a folder, without TLS, and returns its address.
 func startGS(t *testing.T, program, folder string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := freeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
-	cmd := exec.Command(program, "-scheme=http", "-host=127.0.0.1", "-port="+port, "-public-host="+address,
-		"-external-url=http://"+address, "-backend=filesystem", "-filesystem-root="+folder, "-log-level=error")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
-	})
 	endpoint := "http://" + address
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	startEmulator(t, exec.Command(program, "-scheme=http", "-host=127.0.0.1", "-port="+port, "-public-host="+address,
+		"-external-url="+endpoint, "-backend=filesystem", "-filesystem-root="+folder, "-log-level=error"), func() (io.Closer, error) {
 		resp, err := http.Get(endpoint + "/storage/v1/b?project=test")
-		if err == nil {
-			if err := resp.Body.Close(); err != nil {
-				t.Fatal(err)
-			}
-			return endpoint
+		if err != nil {
+			return nil, err
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+		return resp.Body, nil
+	})
+	return endpoint
 }
 
 // googleCredentials writes those of a service account, whose tokens a server of ours gives out.
