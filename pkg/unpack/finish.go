@@ -89,14 +89,17 @@ func (t *term) podHandler() cache.ResourceEventHandler {
 		if !ok {
 			return
 		}
-		if gone {
+		_, err := pod.MadeFor(t.Key, p)
+		switch {
+		case gone || err != nil:
 			if t.ownPods.remove(p.UID) {
-				t.podGone(p)
+				t.vacate(p)
+				if gone {
+					t.podGone(p)
+				}
 			}
-		} else if _, err := pod.MadeFor(t.Key, p); err == nil {
-			t.ownPods.put(p)
-		} else {
-			t.ownPods.remove(p.UID)
+		default:
+			t.occupy(t.ownPods.put(p), p)
 		}
 		podsInFlight.Set(float64(t.ownPods.count()))
 		t.enqueueOwner(p)
@@ -125,13 +128,16 @@ type ownPods struct {
 	byUID map[types.UID]*corev1.Pod
 }
 
-func (o *ownPods) put(p *corev1.Pod) {
+// put returns the pod as it was before, nil if it was not known.
+func (o *ownPods) put(p *corev1.Pod) *corev1.Pod {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.byUID == nil {
 		o.byUID = map[types.UID]*corev1.Pod{}
 	}
+	before := o.byUID[p.UID]
 	o.byUID[p.UID] = p
+	return before
 }
 
 // remove reports whether there was such a pod.

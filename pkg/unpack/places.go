@@ -41,7 +41,10 @@ func (w *work) place(ctx context.Context) (goOn bool, after time.Duration, err e
 		return true, 0, nil // its attempt ends where it begins, and takes no place
 	}
 	claim := w.claim(mode)
-	claim.Kind = w.kind(mode)
+	// What begins anew in place of what runs does not wait for others to come.
+	if !open(w.bundle.Status.Unpack) || w.shares() {
+		claim.Kind = w.kind(mode)
+	}
 	turn := w.ask(claim)
 	switch {
 	case !turn.Come:

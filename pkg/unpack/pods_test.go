@@ -336,6 +336,7 @@ func TestOrphanPodsAreDeletedAtStart(t *testing.T) {
 	foreign.Name, foreign.Annotations = "foreign-pod", nil
 	inWorld(t, started(testClass(), testBundle(), orphan(gone), orphan(earlier), foreign), func(w *world) {
 		w.start()
+		w.pass(time.Second) // others of the namespace could come and share a pod
 		var names []string
 		for _, p := range w.pods() {
 			if p.Name != w.bundle().Status.Unpack.PodName {

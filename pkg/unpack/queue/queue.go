@@ -6,7 +6,8 @@
 // What is counted are places. A place is that of one unpack pod or of one pull by the server, and a Queue has a
 // number of them in total and for each namespace. Namespaces take turns, and within one who has waited longest
 // comes first: so however many bundles one namespace has, another waits for no more than its turn. Bundles that are of
-// one kind share a place, and then a pod. A place that is of no use to who has it, for the time being, can be lent.
+// one kind share a place, and then a pod. A place that is of no use to who has it, for the time being, can be lent. One
+// with a pod is not free before the pod is gone, whether or not a bundle has it still.
 //
 // A Queue is memory alone. What it holds can be told again from the bundles, which say
 // whether an attempt runs and since when there is something to do.
@@ -76,6 +77,7 @@ type Queue struct {
 	spaces map[string]*space
 	turns  []string // namespaces in which somebody waits, whose turn is next first
 	places map[string]*place
+	pods   map[string]struct{} // the places that have one
 	held   map[cache.ObjectName]*place
 	lined  map[cache.ObjectName]*waiter
 	used   int
@@ -95,7 +97,7 @@ type waiter struct {
 	arrived time.Time
 }
 
-// place is taken by its first bundle, and kept as long as one has it.
+// place is taken by its first bundle, and kept as long as one has it, or a pod is there.
 type place struct {
 	id        string
 	namespace string
@@ -113,16 +115,16 @@ func New(limits Limits, call func(cache.ObjectName)) *Queue {
 	limits.Share, limits.Images = max(limits.Share, 1), max(limits.Images, 1)
 	return &Queue{
 		limits: limits, call: call, spaces: map[string]*space{}, places: map[string]*place{},
-		held: map[cache.ObjectName]*place{}, lined: map[cache.ObjectName]*waiter{},
+		pods: map[string]struct{}{}, held: map[cache.ObjectName]*place{}, lined: map[cache.ObjectName]*waiter{},
 	}
 }
 
-// Ask claims a place for a new attempt. Who has one already keeps it, unless others have it too, or it is lent, or the claim
-// gives it up. Who does not keep it and does not come has to end what it was for: others have the place then.
+// Ask claims a place for a new attempt. Who has one already keeps it, unless others have it too, or a pod is there, or it is lent, or
+// the claim gives it up. Who does not keep it and does not come has to end what it was for: others have the place then.
 func (q *Queue) Ask(name cache.ObjectName, claim Claim, now time.Time) Turn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if p := q.held[name]; p != nil && !p.called && (claim.Leave || p.lent || len(p.members) > 1) {
+	if p := q.held[name]; p != nil && !p.called && (claim.Leave || p.lent || len(p.members) > 1 || q.hasPod(p)) {
 		q.leave(name)
 	}
 	if q.held[name] == nil {
@@ -154,7 +156,7 @@ func (q *Queue) Ask(name cache.ObjectName, claim Claim, now time.Time) Turn {
 func (q *Queue) Hold(name cache.ObjectName, id string, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	id = name.Namespace + "/" + id
+	id = placeID(name.Namespace, id)
 	if p := q.held[name]; p != nil && p.id == id {
 		q.count(p)
 		return
@@ -300,7 +302,7 @@ func (q *Queue) leave(name cache.ObjectName) {
 	}
 }
 
-// quit takes a bundle out of a place, which is free with the last one.
+// quit takes a bundle out of a place, which is free with the last one unless a pod is there.
 func (q *Queue) quit(name cache.ObjectName, p *place) {
 	delete(p.members, name)
 	delete(q.held, name)
@@ -308,6 +310,12 @@ func (q *Queue) quit(name cache.ObjectName, p *place) {
 		return
 	}
 	q.count(p)
+	if !q.hasPod(p) {
+		q.drop(p)
+	}
+}
+
+func (q *Queue) drop(p *place) {
 	delete(q.places, p.id)
 	q.space(p.namespace).used--
 	q.used--

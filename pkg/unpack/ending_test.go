@@ -1,0 +1,136 @@
+// Copyright The rukpak-apiserver Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package unpack
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/unpack/pod"
+	"rukpak.io/apiserver/pkg/unpack/queue"
+)
+
+// keepPods lets a node keep pods that are told to end, as one does whose runtime does not give up pulling.
+func (w *world) keepPods() {
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
+	w.kube.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		d := action.(clienttesting.DeleteAction)
+		obj, err := w.kube.Tracker().Get(pods, d.GetNamespace(), d.GetName())
+		if err != nil {
+			return true, nil, err
+		}
+		p := obj.(*corev1.Pod).DeepCopy()
+		if p.Spec.NodeName == "" {
+			return false, nil, nil
+		}
+		p.DeletionTimestamp = new(metav1.Now())
+		return true, nil, w.kube.Tracker().Update(pods, p, p.Namespace)
+	})
+}
+
+// onNode lets a node take the pods that there are.
+func (w *world) onNode() {
+	w.t.Helper()
+	for _, p := range w.pods() {
+		if p.Spec.NodeName == "" {
+			w.says(&p, corev1.PodStatus{Phase: corev1.PodPending})
+		}
+	}
+}
+
+// gone ends a pod that its node has kept.
+func (w *world) gone(p *corev1.Pod) {
+	w.t.Helper()
+	if err := w.kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), p.Namespace, p.Name); err != nil {
+		w.t.Fatal(err)
+	}
+	w.pass(time.Second)
+}
+
+// Pods that their node keeps count against their namespace, though their attempts are over, and no other namespace waits for them.
+func TestPodThatIsToEndKeepsItsPlace(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 4, PerNamespace: 2, Share: 1}
+		w.keepPods()
+		w.startInOrder(someBundles("team-a", 5))
+		w.onNode()
+		w.pass(pod.Timeout(testClass()))
+		for _, name := range []string{"b-00", "b-01"} {
+			if b := w.named("team-a", name); open(b.Status.Unpack) || b.Status.Unpack.Reason != v1alpha1.ReasonDeadlineExceeded {
+				t.Fatal(describe(b))
+			}
+		}
+		w.create(nth("team-b", 0))
+		w.pass(time.Second)
+		if len(w.begun("team-a")) != 0 || len(w.begun("team-b")) != 1 || len(w.pods()) != 2 {
+			t.Fatalf("begun are %v and %v, with %d pods", w.begun("team-a"), w.begun("team-b"), len(w.pods()))
+		}
+		// Each that is gone leaves room for one.
+		kept := w.pods()
+		w.gone(&kept[slices.IndexFunc(kept, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })])
+		if begun := w.begun("team-a"); !slices.Equal(begun, []string{"b-02"}) {
+			t.Fatalf("begun are %v after one pod was gone", begun)
+		}
+		// A node may be lost, and its pods with it: they do not count for ever.
+		w.pass(endingTime)
+		if begun := w.begun("team-a"); len(begun) != 2 {
+			t.Errorf("begun are %v after a long while", begun)
+		}
+	})
+}
+
+// Who asks for retry after retry does not get a pod for each.
+func TestRetriesBesidePodsThatAreToEnd(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 4, PerNamespace: 2, Share: 1}
+		w.keepPods()
+		w.startInOrder(someBundles("team-a", 1))
+		for n := range 8 {
+			w.onNode()
+			b := w.named("team-a", "b-00")
+			b.Annotations = map[string]string{v1alpha1.AnnotationRetry: fmt.Sprint(n)}
+			if err := w.store(b); err != nil {
+				t.Fatal(err)
+			}
+			w.pass(time.Second)
+		}
+		if pods := len(w.pods()); pods != 2 {
+			t.Errorf("there are %d pods", pods)
+		}
+		for _, p := range w.pods() {
+			w.gone(&p)
+		}
+		if b := w.named("team-a", "b-00"); !open(b.Status.Unpack) || b.Status.LastHandledRetry != "7" || len(w.pods()) != 1 {
+			t.Errorf("%d pods, and %s", len(w.pods()), describe(b))
+		}
+	})
+}
+
+// A pod that has ended is of no weight, though it is there: other finalizers can keep it.
+func TestPodThatHasEndedFreesItsPlace(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
+		w.keepPods()
+		w.startInOrder(someBundles("team-a", 2))
+		p := w.onlyPod()
+		w.onNode()
+		w.committed(w.named("team-a", "b-00"))
+		if begun := w.begun("team-a"); len(begun) != 0 {
+			t.Fatalf("begun are %v beside a pod that runs", begun)
+		}
+		w.says(p, corev1.PodStatus{Phase: corev1.PodSucceeded})
+		w.pass(time.Second)
+		if begun := w.begun("team-a"); !slices.Equal(begun, []string{"b-01"}) {
+			t.Errorf("begun are %v", begun)
+		}
+	})
+}
