@@ -41,19 +41,19 @@ func TryOpen(path string, kind Kind) (*os.File, error) {
 		if err := Try(f, kind); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		same, err := isAt(f, path)
+		same, err := IsAt(f, path)
 		if err == nil && same {
 			return f, nil
 		}
-		// Somebody removed the file between the two steps: what was locked is nobody's.
 		if err := errors.Join(err, f.Close()); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// isAt reports whether an open file is the one at a path.
-func isAt(f *os.File, path string) (bool, error) {
+// IsAt reports whether an open file is the one at a path: between opening and locking somebody may have renamed or removed it, and
+// then what was locked is nobody's.
+func IsAt(f *os.File, path string) (bool, error) {
 	opened, err := f.Stat()
 	if err != nil {
 		return false, err

@@ -5,6 +5,8 @@
 // and has its digest, it is in a file beside, whose name holds the digest, so that no state is kept anywhere else:
 //
 //	app.tar.gz.sha256-530a62cc54d9….part
+//
+// Whoever writes it has a lock on it (flock(2), where the system and the file system have them), until it is in its place.
 package download
 
 import (
@@ -16,10 +18,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"rukpak.io/apiserver/pkg/content"
+	"rukpak.io/apiserver/pkg/flock"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
 
@@ -66,8 +70,10 @@ type WriteError struct {
 }
 
 func (e *WriteError) Error() string {
-	if errors.Is(e.Err, ErrNoFile) {
-		return e.Part + " " + ErrNoFile.Error()
+	for _, plain := range []error{ErrNoFile, ErrBusy} {
+		if errors.Is(e.Err, plain) {
+			return e.Part + " " + plain.Error()
+		}
 	}
 	return fmt.Sprintf("write %s: %v", e.Part, e.Err)
 }
@@ -77,18 +83,18 @@ func (e *WriteError) Unwrap() error { return e.Err }
 // pipe, a device.
 var ErrNoFile = errors.New("is there, and is no ordinary file")
 
+// ErrBusy means that another process is downloading the same content to the same path.
+var ErrBusy = errors.New("is being written by another pull")
+
 // errDamaged means that what was kept is not what it should be.
 var errDamaged = errors.New("what was kept of an earlier download is damaged")
 
 // File downloads to path. What is at path stays until it is replaced by all of the content, checked. What came is
-// kept when ctx ends or something fails, for the next call.
+// kept when ctx ends or something fails, for the next call. The error is ErrBusy where another call is at it.
 func File(ctx context.Context, b Bundle, path string, progress Progress) (Result, error) {
-	result, err := Part(ctx, b, path, progress)
+	result, err := tries(ctx, b, path, progress, func(part *os.File) error { return put(part, path) })
 	if err != nil {
 		return result, err
-	}
-	if err := os.Rename(result.Part, path); err != nil {
-		return Result{}, &WriteError{Part: result.Part, Kept: result.Size, Err: err}
 	}
 	return result, syncFolder(filepath.Dir(path))
 }
@@ -96,8 +102,13 @@ func File(ctx context.Context, b Bundle, path string, progress Progress) (Result
 // Part downloads to a file beside path, Result.Part, and leaves all of the content there, checked. Whoever has done with it
 // removes it; until then the next call finds it, and gets nothing again. What is at path is not looked at.
 func Part(ctx context.Context, b Bundle, path string, progress Progress) (Result, error) {
+	return tries(ctx, b, path, progress, (*os.File).Close)
+}
+
+// tries downloads to a part. What is done with it then closes it, which takes the lock away.
+func tries(ctx context.Context, b Bundle, path string, progress Progress, done func(part *os.File) error) (Result, error) {
 	for try := 1; ; try++ {
-		result, err := once(ctx, b, path, progress)
+		result, err := once(ctx, b, path, progress, done)
 		if err == nil {
 			return result, nil
 		}
@@ -105,14 +116,11 @@ func Part(ctx context.Context, b Bundle, path string, progress Progress) (Result
 		if !again || try == maxTries || ctx.Err() != nil {
 			return Result{}, err
 		}
-		if err := os.Remove(result.Part); err != nil {
-			return Result{}, err
-		}
 		progress.Again(err)
 	}
 }
 
-func once(ctx context.Context, b Bundle, path string, progress Progress) (Result, error) {
+func once(ctx context.Context, b Bundle, path string, progress Progress, done func(part *os.File) error) (Result, error) {
 	earlier, err := parts(path)
 	if err != nil {
 		return Result{}, err
@@ -123,7 +131,7 @@ func once(ctx context.Context, b Bundle, path string, progress Progress) (Result
 	}
 	d := &download{Bundle: b, progress: progress, content: opened, sum: content.NewSum()}
 	d.result = Result{Digest: opened.Digest, Size: opened.Size, Part: partPath(path, opened.Digest)}
-	err = d.run(ctx)
+	err = d.run(ctx, done)
 	if d.content != nil {
 		// It was only read.
 		_ = d.content.Close()
@@ -134,7 +142,7 @@ func once(ctx context.Context, b Bundle, path string, progress Progress) (Result
 			if part == d.result.Part {
 				continue
 			}
-			if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := drop(part); err != nil {
 				return d.result, err
 			}
 		}
@@ -159,17 +167,72 @@ type download struct {
 	sum      *content.Sum // of what is in the file
 }
 
-func (d *download) run(ctx context.Context) error {
-	file, err := openPart(d.result.Part)
+func (d *download) run(ctx context.Context, done func(part *os.File) error) error {
+	file, err := lockPart(d.result.Part)
 	if err != nil {
 		return d.unwritten(err)
 	}
-	err = d.fill(ctx, file)
-	if closed := file.Close(); err == nil && closed != nil {
-		err = d.unwritten(closed)
+	if err := d.fill(ctx, file); err != nil {
+		// What is kept is hashed by the next call.
+		_ = file.Close()
+		return err
 	}
-	return err
+	if err := done(file); err != nil {
+		return d.unwritten(err)
+	}
+	return nil
 }
+
+// lockPart opens a part, or makes it, and locks it where there are locks.
+func lockPart(path string) (*os.File, error) {
+	for {
+		file, err := openPart(path)
+		if err != nil {
+			return nil, err
+		}
+		mine := false
+		switch err = flock.Try(file, flock.Exclusive); {
+		case err == nil:
+			// Whoever had the lock may have put the file in its place, or removed it, between the two steps.
+			mine, err = flock.IsAt(file, path)
+		case errors.Is(err, flock.ErrBusy):
+			err = ErrBusy
+		case lockless(err):
+			mine, err = true, nil
+		}
+		if mine && err == nil {
+			return file, nil
+		}
+		if err := errors.Join(err, file.Close()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// lockless reports whether an error of a lock is that there are none.
+func lockless(err error) bool {
+	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENOLCK)
+}
+
+// drop removes a part, unless somebody is writing it.
+func drop(part string) error {
+	lock, err := flock.TryOpen(part, flock.Exclusive)
+	switch {
+	case err == nil:
+		defer closing(lock)
+	case errors.Is(err, flock.ErrBusy), errors.Is(err, os.ErrPermission):
+		return nil
+	case !lockless(err):
+		return err
+	}
+	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// closing closes what nothing was written to.
+func closing(c io.Closer) { _ = c.Close() }
 
 // openPart opens a part, or makes it. Where it is written others may write, too: it goes through no link, waits for nobody at the
 // other end of a pipe, and has to do with files alone.
@@ -209,7 +272,8 @@ func (d *download) fill(ctx context.Context, file *os.File) error {
 	}
 	if got := d.sum.Digest(); got != d.result.Digest {
 		if d.result.Had > 0 {
-			return errDamaged
+			// Emptied, and not removed: that is possible everywhere while the file is open, and its lock held.
+			return errors.Join(errDamaged, file.Truncate(0))
 		}
 		return d.discard(fmt.Errorf("%w: %s, not %s", typed.ErrDigestMismatch, got, d.result.Digest))
 	}
