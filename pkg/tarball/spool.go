@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"rukpak.io/apiserver/pkg/nameless"
 )
 
 // errScratch is in every error of the scratch file. The archive is not to blame for those.
@@ -24,12 +26,9 @@ type spool struct {
 }
 
 func newSpool(dir string) (*spool, error) {
-	file, err := os.CreateTemp(dir, "tarball-")
+	file, err := nameless.Create(dir, "tarball-")
 	if err != nil {
 		return nil, fmt.Errorf("make %w: %w", errScratch, err)
-	}
-	if file, err = unlinked(file); err != nil {
-		return nil, fmt.Errorf("unlink %w: %w", errScratch, err)
 	}
 	return &spool{file: file, w: bufio.NewWriterSize(file, 256<<10), buf: make([]byte, 64<<10)}, nil
 }

@@ -4,6 +4,7 @@
 package bundle
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/listing"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/nameless"
 	"rukpak.io/apiserver/pkg/tarball"
 )
 
@@ -108,32 +110,31 @@ func localFiles(ctx context.Context, path string) (_ *files, err error) {
 	return f, errors.Join(err, archive.Close())
 }
 
-// archive reads any tar or tar.gz. To open a file in it, it is read again.
-func (f *files) archive(ctx context.Context, path string, visit tarball.Visitor) (err error) {
-	f.open = func(ctx context.Context, name string) (io.ReadCloser, error) { return fromArchive(ctx, path, name) }
-	return canonicalize(ctx, path, visit)
-}
-
-func canonicalize(ctx context.Context, path string, visit tarball.Visitor) (err error) {
+// archive reads any tar or tar.gz, once, and keeps the files whose text a diff may show, one after the other.
+func (f *files) archive(ctx context.Context, path string, visit tarball.Visitor) error {
+	// It is open as long as the program runs.
+	kept, err := nameless.Create("", "kubectl-bundle-")
+	if err != nil {
+		return err
+	}
+	offsets, end, w := map[string]int64{}, int64(0), bufio.NewWriter(kept)
+	f.open = func(_ context.Context, name string) (io.ReadCloser, error) {
+		return io.NopCloser(io.NewSectionReader(kept, offsets[name], f.entries[name].Size)), nil
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer closing(file)
-	_, err = tarball.Canonicalize(ctx, io.Discard, file, tarball.Options{Visit: visit})
-	return err
-}
-
-// fromArchive opens a file of an archive. Only the first maxText bytes of it matter to a diff.
-func fromArchive(ctx context.Context, path, name string) (io.ReadCloser, error) {
-	var text []byte
-	err := canonicalize(ctx, path, func(e tarball.Entry, content io.Reader) (err error) {
-		if e.Name == name {
-			text, err = io.ReadAll(io.LimitReader(content, maxText+1))
+	_, err = tarball.Canonicalize(ctx, io.Discard, file, tarball.Options{Visit: func(e tarball.Entry, content io.Reader) error {
+		if e.Type == tarball.TypeFile && e.Size <= maxText {
+			offsets[e.Name] = end
+			end += e.Size
+			content = io.TeeReader(content, w)
 		}
-		return err
-	})
-	return io.NopCloser(strings.NewReader(string(text))), err
+		return visit(e, content)
+	}})
+	return errors.Join(err, w.Flush())
 }
 
 // local makes of an entry what a server would list.

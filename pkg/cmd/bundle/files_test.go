@@ -5,6 +5,7 @@ package bundle
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,6 +96,46 @@ func TestFoldersWithoutModes(t *testing.T) {
 	}
 	if err := verifyFolder(ctx, plain, executable, false); err == nil || strings.Contains(err.hint, "modes") || !strings.Contains(err.hint, "diff app@2 "+plain+" ") {
 		t.Errorf("%v", err)
+	}
+}
+
+// However many files differ, an archive is read once.
+func TestDiffReadsAnArchiveOnce(t *testing.T) {
+	base := t.TempDir()
+	folder, archive := filepath.Join(base, "folder"), filepath.Join(base, "archive.tar.gz")
+	file, err := os.Create(archive)
+	if err == nil {
+		err = os.Mkdir(folder, 0o755)
+	}
+	texts := map[string]string{"a": "one\n", "b": "", "c": "three\n", "large": strings.Repeat("line\n", maxText/5+1)}
+	for name, text := range texts {
+		err = errors.Join(err, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+	}
+	if err == nil {
+		_, err = tarball.Pack(t.Context(), file, folder, "", tarball.Limits{})
+	}
+	for name := range texts {
+		err = errors.Join(err, os.WriteFile(filepath.Join(folder, name), []byte("other\n"), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	s := newSession(streams)
+	c := &comparison{session: s}
+	if c.a, err = s.side(t.Context(), archive); err == nil {
+		c.b, err = s.side(t.Context(), folder)
+	}
+	if err = errors.Join(err, os.Remove(archive)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.run(t.Context()); err != errNo {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"-one\n+other\n", "@@ -0,0 +1 @@\n+other\n", "-three\n+other\n", "/large differ: 1.0 MiB, 6 B"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it does not say %q: %s", want, out)
+		}
 	}
 }
 

@@ -3,7 +3,7 @@
 
 //go:build !windows
 
-package tarball
+package nameless
 
 import (
 	"errors"

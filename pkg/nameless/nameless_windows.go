@@ -1,7 +1,7 @@
 // Copyright The rukpak-apiserver Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package tarball
+package nameless
 
 import (
 	"errors"
