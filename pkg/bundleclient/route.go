@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -39,7 +41,8 @@ type RouteOptions struct {
 	// TokenFile holds the token that is shown to the server itself, as a projected volume with the audience rukpak.io
 	// makes one, which is of no use anywhere else. Empty means the credentials of the config.
 	TokenFile string
-	// Address, HOST:PORT, is where the Service is reached, for clusters without DNS: its cluster IP. Empty means its name.
+	// Address, HOST:PORT, is where the Service is reached, for clusters without DNS: its cluster IP. Empty means its name. No
+	// proxy is used for it.
 	Address string
 }
 
@@ -118,15 +121,32 @@ func (r *Route) find(ctx context.Context) (typed.RukpakV1alpha1Interface, endpoi
 		// The same transport goes on.
 		return r.direct, at, nil
 	}
-	clients, err := versioned.NewForConfig(r.straight(at))
+	config := r.straight(at)
+	clients, err := versioned.NewForConfig(config)
 	if err != nil {
 		return nil, at, err
 	}
 	direct := clients.RukpakV1alpha1()
 	if err := probe(ctx, direct); err != nil {
-		return nil, at, fmt.Errorf("straight to %s: %w", at.address(), err)
+		return nil, at, fmt.Errorf("straight to %s%s: %w", at.address(), through(config), err)
 	}
 	return direct, at, nil
+}
+
+// through names the proxy that requests go through, and is empty where they go through none.
+func through(config *rest.Config) string {
+	proxy := config.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment
+	}
+	request, err := http.NewRequest(http.MethodGet, config.Host, nil)
+	if err != nil {
+		return ""
+	}
+	if at, err := proxy(request); err == nil && at != nil {
+		return " through the proxy " + at.Host + ""
+	}
+	return ""
 }
 
 // probe makes a request that whoever has a credential may make.
@@ -205,6 +225,8 @@ func (r *Route) straight(at endpoint) *rest.Config {
 		config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return dial(ctx, network, r.opts.Address)
 		}
+		// What a proxy is sent, its credentials among them, is nothing for the Service.
+		config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	}
 	if r.opts.TokenFile != "" {
 		config.BearerToken, config.BearerTokenFile = "", r.opts.TokenFile

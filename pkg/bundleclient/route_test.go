@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +38,7 @@ type cluster struct {
 	code            int          // with which code
 	token           string       // what the Service takes
 	dns             bool         // whether the name of the Service is known
+	proxy           string       // what goes to other than kube-apiserver goes through
 	direct          atomic.Int64 // requests that came to the Service
 }
 
@@ -90,7 +92,13 @@ func (c *cluster) names(ca []byte) {
 
 // config reaches both.
 func (c *cluster) config() *rest.Config {
-	return &rest.Config{Host: c.around.URL, BearerToken: "secret", Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	proxy := func(request *http.Request) (*url.URL, error) {
+		if c.proxy == "" || "http://"+request.URL.Host == c.around.URL {
+			return nil, nil
+		}
+		return url.Parse(c.proxy)
+	}
+	return &rest.Config{Host: c.around.URL, BearerToken: "secret", Proxy: proxy, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		if address == serviceHost+":443" && !c.dns {
 			return nil, &net.DNSError{Err: "no such host", Name: serviceHost, IsNotFound: true}
 		}
@@ -119,6 +127,12 @@ func TestRouteLeadsStraightWhereItCan(t *testing.T) {
 		}},
 		"a cluster without DNS": {change: func(_ *testing.T, c *cluster, o *bundleclient.RouteOptions) {
 			o.Address, c.dns = c.service.Listener.Addr().String(), false
+		}},
+		"an address, and a proxy for the rest": {change: func(_ *testing.T, c *cluster, o *bundleclient.RouteOptions) {
+			o.Address, c.dns, c.proxy = c.service.Listener.Addr().String(), false, "http://user:password@127.0.0.1:1"
+		}},
+		"a proxy that does not let it pass": {problem: "straight to bundles.system.svc:443 through the proxy 127.0.0.1:1: ", change: func(_ *testing.T, c *cluster, _ *bundleclient.RouteOptions) {
+			c.proxy = "http://user:password@127.0.0.1:1"
 		}},
 		"a name that nobody knows": {problem: "no such host", change: func(_ *testing.T, c *cluster, _ *bundleclient.RouteOptions) { c.dns = false }},
 		"no grant": {problem: `read the APIService v1alpha1.rukpak.io: apiservices is forbidden: User "me" cannot get it`, change: func(_ *testing.T, c *cluster, _ *bundleclient.RouteOptions) {
