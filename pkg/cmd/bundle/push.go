@@ -19,6 +19,7 @@ import (
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/bytesize"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/nameless"
 	"rukpak.io/apiserver/pkg/tarball"
 )
 
@@ -73,7 +74,7 @@ func (s *session) upload(ctx context.Context, bundles typed.BundleInterface, nam
 	}
 	meter := s.meter(name, 0, source.size)
 	opts.Progress, opts.Resume = meter.Set, true
-	b, err := bundles.UploadContent(ctx, name, source.file, source.size, opts)
+	b, err := bundles.UploadContent(ctx, name, source.content, source.size, opts)
 	meter.Stop()
 	if err != nil {
 		if ctx.Err() != nil {
@@ -150,31 +151,25 @@ func (s *session) has(ctx context.Context, bundles typed.BundleInterface, name s
 
 // source is an archive that is to be sent.
 type source struct {
-	file *os.File
-	size int64
+	content io.ReaderAt
+	size    int64
 	// uncompressed is the digest of the canonical tar, where it is known.
 	uncompressed string
-	temporary    bool
+	// file is what is to be closed, if anything is.
+	file *os.File
 }
 
 func (o *source) close() error {
-	err := o.file.Close()
-	if o.temporary {
-		err = errors.Join(err, os.Remove(o.file.Name()))
+	if o.file == nil {
+		return nil
 	}
-	return err
+	return o.file.Close()
 }
 
 // openSource opens what is to be sent: an archive as it is, a folder as the archive of it, the standard input as a copy.
 func (s *session) openSource(ctx context.Context, from string) (*source, error) {
 	if from == "-" {
-		if isTerminal(s.In) {
-			return nil, usage("there is no archive on the standard input: name a folder or a file, or send one, as in: tar -C folder -c . | %s push NAME -", program)
-		}
-		return checked(spool(func(w io.Writer) (string, error) {
-			_, err := io.Copy(w, contextReader{ctx, s.In})
-			return "", err
-		}))
+		return checked(s.openInput(ctx))
 	}
 	archive, err := openArchive(from)
 	if err != nil || archive != nil {
@@ -183,6 +178,33 @@ func (s *session) openSource(ctx context.Context, from string) (*source, error) 
 	return spool(func(w io.Writer) (string, error) {
 		summary, err := tarball.Pack(ctx, w, from, "", tarball.Limits{})
 		return summary.UncompressedDigest, err
+	})
+}
+
+// openInput opens the standard input. Of what is a file already no copy is made.
+func (s *session) openInput(ctx context.Context) (*source, error) {
+	if isTerminal(s.In) {
+		return nil, usage("there is no archive on the standard input: name a folder or a file, or send one, as in: tar -C folder -c . | %s push NAME -", program)
+	}
+	if file, ok := s.In.(*os.File); ok {
+		info, err := file.Stat()
+		if err == nil && info.Mode().IsRegular() {
+			at, err := file.Seek(0, io.SeekCurrent)
+			size := max(info.Size()-at, 0)
+			return &source{content: io.NewSectionReader(file, at, size), size: size}, err
+		}
+	}
+	return spool(func(w io.Writer) (string, error) {
+		input, arriving := io.Pipe()
+		// It may wait for more as long as the program runs. Nothing fails in closing a pipe.
+		go func() {
+			_, err := io.Copy(arriving, s.In)
+			_ = arriving.CloseWithError(err)
+		}()
+		stop := context.AfterFunc(ctx, func() { _ = arriving.CloseWithError(context.Cause(ctx)) })
+		defer stop()
+		_, err := io.Copy(w, input)
+		return "", errors.Join(err, input.Close())
 	})
 }
 
@@ -199,7 +221,7 @@ func openArchive(from string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return checked(&source{file: file, size: info.Size()}, nil)
+	return checked(&source{content: file, size: info.Size(), file: file}, nil)
 }
 
 // checked refuses what is neither a tar nor a tar.gz before it is sent.
@@ -208,7 +230,7 @@ func checked(o *source, err error) (*source, error) {
 		return nil, err
 	}
 	head := make([]byte, min(o.size, 16))
-	if _, err = o.file.ReadAt(head, 0); err == nil {
+	if _, err = o.content.ReadAt(head, 0); err == nil || len(head) == 0 {
 		err = tarball.CheckFormat(head)
 	}
 	if err != nil {
@@ -219,11 +241,11 @@ func checked(o *source, err error) (*source, error) {
 
 // spool makes a temporary file of what write writes. An upload reads from where it broke off, and what it needs for that is a file.
 func spool(write func(io.Writer) (string, error)) (_ *source, err error) {
-	file, err := os.CreateTemp("", "kubectl-bundle-*.tar.gz")
+	file, err := nameless.Create("", "kubectl-bundle-")
 	if err != nil {
 		return nil, err
 	}
-	o := &source{file: file, temporary: true}
+	o := &source{content: file, file: file}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, o.close())
@@ -236,17 +258,4 @@ func spool(write func(io.Writer) (string, error)) (_ *source, err error) {
 		return nil, fmt.Errorf("measure %s: %w", file.Name(), err)
 	}
 	return o, nil
-}
-
-// contextReader stops reading when its context ends.
-type contextReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := context.Cause(c.ctx); err != nil {
-		return 0, err
-	}
-	return c.Reader.Read(p)
 }

@@ -11,8 +11,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -105,6 +107,96 @@ func TestPushThatIsInterrupted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// arriving is an input of which nothing more comes until the test ends.
+type arriving struct {
+	begun string
+	wait  func()
+}
+
+func (a *arriving) Read(p []byte) (int, error) {
+	if a.begun == "" {
+		a.wait()
+		return 0, io.EOF
+	}
+	n := copy(p, a.begun)
+	a.begun = a.begun[n:]
+	return n, nil
+}
+
+// Ctrl-C ends what waits for its input, and no copy of it is left behind, however the program ends.
+func TestPushOfAnInputThatDoesNotEnd(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	url := serveBundle(t, served(), func(http.ResponseWriter, *http.Request) bool { return false })
+	for _, args := range [][]string{{"push", "app", "-"}, {"create", "app", "--from", "-"}} {
+		ctx, stop := context.WithCancel(t.Context())
+		ended, late := make(chan struct{}), false
+		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+		streams.In = &arriving{begun: strings.Repeat("x", 1<<20), wait: func() {
+			if left, err := os.ReadDir(tmp); len(left) > 0 || err != nil {
+				t.Errorf("%s: %v has a name, %v", args[0], left, err)
+			}
+			stop()
+			select {
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				late = true
+			}
+		}}
+		code := Main(ctx, append(args, "-s", url, "-n", "team"), streams)
+		close(ended)
+		if code != ExitInterrupted || late || strings.Contains(errOut.String(), "goes on where") {
+			t.Errorf("%s ends with %d, too late is %v: %s", args[0], code, late, errOut)
+		}
+	}
+}
+
+// An input that is a file is sent as it is, from where it is read.
+func TestPushOfAFileAsInput(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "app")
+	archive := packed(t, "file")
+	if err := os.WriteFile(file, append([]byte("#!\n"), archive...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
+	upload := served()
+	upload.Spec.Source = v1alpha1.BundleSource{Type: v1alpha1.SourceTypeUpload}
+	for at, want := range map[int64]int{3: len(archive), 0: len(archive) + 3, int64(len(archive)) + 3: 0} {
+		length := ""
+		url := serveBundle(t, upload, func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPost {
+				length = r.Header.Get("Upload-Length")
+				refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no")
+				return true
+			}
+			return strings.HasSuffix(r.URL.Path, "/uploads") && respond(w, `{"uploads":[]}`)
+		})
+		in, err := os.Open(file)
+		if err == nil {
+			_, err = in.Seek(at, io.SeekStart)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+		streams.In = in
+		code := Main(t.Context(), []string{"push", "app", "-", "-s", url, "-n", "team"}, streams)
+		if code != ExitNotAllowed || length != strconv.Itoa(want) {
+			t.Errorf("from %d it ends with %d, with a length of %q: %s", at, code, length, errOut)
+		}
+		if err := in.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// respond sends JSON.
+func respond(w http.ResponseWriter, text string) bool {
+	w.Header().Set("Content-Type", "application/json")
+	_, err := io.WriteString(w, text)
+	return err == nil
 }
 
 // What the server refuses because of the bundle is told from what it refuses because of who asks.
