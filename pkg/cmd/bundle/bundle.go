@@ -24,6 +24,9 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	root := s.command()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if s.written.err != nil {
+		err = s.written.err
+	}
 	if err == nil {
 		return ExitOK
 	}

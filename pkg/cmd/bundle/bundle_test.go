@@ -5,7 +5,10 @@ package bundle
 
 import (
 	"io"
+	"net/http"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -23,6 +26,30 @@ func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 // streamsTo are the streams of a session of which nothing is looked at.
 func streamsTo(w io.Writer) genericiooptions.IOStreams {
 	return genericiooptions.IOStreams{In: strings.NewReader(""), Out: w, ErrOut: w}
+}
+
+// full is an output that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) {
+	return 0, &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
+}
+
+// What could not be written is not done, whoever writes it.
+func TestOutputThatIsFull(t *testing.T) {
+	url := serveBundle(t, served(), func(w http.ResponseWriter, r *http.Request) bool {
+		return strings.HasSuffix(r.URL.Path, "/bundles") && respond(w, `{"apiVersion":"rukpak.io/v1alpha1","kind":"BundleList","items":[{"metadata":{"name":"app"}}]}`)
+	})
+	for _, args := range [][]string{
+		{"list", "-o", "name"}, {"list", "-o", "yaml"}, {"list", "app", "-o", "name"}, {"list", "-o", "jsonpath={.items[*].metadata.name}"},
+		{"create", "app", "--image", "registry.example/app"}, {"describe", "app"}, {"version"}, {"--help"},
+	} {
+		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+		streams.Out = full{}
+		if code := Main(t.Context(), append(args, "-s", url, "-n", "team"), streams); code != ExitLocal || !strings.Contains(errOut.String(), "the disk is full") {
+			t.Errorf("%v ends with %d: %s", args, code, errOut)
+		}
+	}
 }
 
 // Each command says what it does, with an example that names it.

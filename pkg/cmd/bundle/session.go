@@ -29,10 +29,13 @@ type session struct {
 	modeless bool
 	// inside is the bundle, as it was named, of commands for which a 404 may be about a file or a content.
 	inside string
+	// written is the standard output, Out.
+	written *written
 }
 
 func newSession(streams genericiooptions.IOStreams) *session {
-	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), modeless: !tarball.KeepsModes}
+	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), modeless: !tarball.KeepsModes, written: &written{Writer: streams.Out}}
+	s.Out = s.written
 	s.flags.WrapConfigFn = func(c *rest.Config) *rest.Config {
 		// One person's requests are few, and the server has limits of its own.
 		c.QPS, c.Burst = 50, 100
@@ -109,8 +112,26 @@ func (s *session) meter(what string, have, size int64) *progress.Meter {
 	return progress.New(s.ErrOut, clean(what), have, size)
 }
 
+// written is output, and the first error of it: some of kubectl's printers return none.
+type written struct {
+	io.Writer
+	err error
+}
+
+// Write is an io.Writer's.
+func (w *written) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if err != nil && w.err == nil {
+		w.err = err
+	}
+	return n, err
+}
+
 // isTerminal reports whether a stream is one that a person looks at.
 func isTerminal(stream any) bool {
+	if w, ok := stream.(*written); ok {
+		stream = w.Writer
+	}
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
