@@ -64,6 +64,11 @@ func TestFilesAreReadByTheirPaths(t *testing.T) {
 			}
 			get("/", http.StatusOK).expect(t, http.StatusOK, `"name":"index.html"`, `"linkTarget":"manifests"`)
 			get("/manifests?recursive=true", http.StatusOK).expect(t, http.StatusOK, `{"path":"manifests"`, `"name":"hello.yaml"`)
+			rest := get("/?recursive=true&after=manifests", http.StatusOK)
+			if got := string(rest.body); !strings.Contains(got, `"name":"manifests/hello.yaml"`) || strings.Contains(got, `"name":"manifests"`) || strings.Contains(got, "latest") {
+				t.Errorf("the rest of the list: %s", got)
+			}
+			get("/index.html?after=a", http.StatusBadRequest)
 			missing := get("/manifests/none.yaml", http.StatusNotFound).status(t)
 			if !strings.Contains(missing.Message, `"manifests/none.yaml"`) || missing.Details.Causes[0].Type != "FileNotFound" {
 				t.Errorf("what is not there: %+v", missing)

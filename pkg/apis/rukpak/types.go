@@ -269,6 +269,7 @@ type BundleContentOptions struct {
 	Digest    string
 	Format    string
 	Recursive bool
+	After     string
 	Attempt   string
 }
 

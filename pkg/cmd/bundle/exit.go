@@ -202,6 +202,8 @@ func (s *session) explainLocal(err error) *problem {
 	case clientcmd.IsConfigurationInvalid(err):
 	case utilnet.IsConnectionRefused(err), utilnet.IsConnectionReset(err), utilnet.IsTimeout(err), utilnet.IsProbableEOF(err), utilnet.IsHTTP2ConnectionLost(err):
 		p.code, p.hint = ExitUnavailable, "the API server cannot be reached: see whether it runs, and whether --context names the right one"
+	case typed.IsNoAnswer(err):
+		p.code, p.hint = ExitUnavailable, "the server, or what is in between, broke the answer off: try again"
 	}
 	return p
 }

@@ -2874,6 +2874,13 @@ func schema_pkg_apis_rukpak_v1alpha1_BundleContentOptions(ref common.ReferenceCa
 							Format:      "",
 						},
 					},
+					"after": {
+						SchemaProps: spec.SchemaProps{
+							Description: "after makes the list of a directory begin behind this name, which need not be in it: a list that broke off goes on behind the last name that came. GET and HEAD only.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"attempt": {
 						SchemaProps: spec.SchemaProps{
 							Description: "attempt is the nonce of the attempt that a PUT is made for. The server itself sends it when it pulls an image directly.",

@@ -94,7 +94,7 @@ func BenchmarkHundredThousandFiles(b *testing.B) {
 	for name, recursive := range map[string]bool{"root": false, "all": true} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				must(b, m.open(b).List(b.Context(), "", recursive, func(*Entry) error { return nil }))
+				must(b, m.open(b).List(b.Context(), "", "", recursive, func(*Entry) error { return nil }))
 			}
 		})
 	}

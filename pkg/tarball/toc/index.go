@@ -11,6 +11,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"strings"
 
 	"rukpak.io/apiserver/pkg/tarball"
 )
@@ -124,14 +125,23 @@ func (x *Index) Lookup(ctx context.Context, name string) (*Entry, error) {
 }
 
 // List calls yield for the entries in the directory with a name, in canonical order, and, if recursive, for those below
-// them. The root is "". An error of yield ends it.
-func (x *Index) List(ctx context.Context, name string, recursive bool, yield func(*Entry) error) error {
+// them. The root is "". With after, a path below the directory, it begins behind that one, be it there or not. An error
+// of yield ends it.
+func (x *Index) List(ctx context.Context, name, after string, recursive bool, yield func(*Entry) error) error {
 	prefix := ""
 	if name != "" {
 		prefix = name + "/"
 	}
+	from := prefix
+	switch top, _, _ := strings.Cut(after, "/"); {
+	case after == "":
+	case recursive:
+		from += after + "/"
+	default:
+		from += top + "\x00" // what is below it lies before
+	}
 	c := cursor{x: x}
-	if err := c.seek(ctx, prefix); err != nil {
+	if err := c.seek(ctx, from); err != nil {
 		return err
 	}
 	for {

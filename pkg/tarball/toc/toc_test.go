@@ -104,20 +104,55 @@ func TestListing(t *testing.T) {
 							want = append(want, e.Name)
 						}
 					}
-					err := x.List(t.Context(), dir, recursive, func(e *Entry) error {
+					err := x.List(t.Context(), dir, "", recursive, func(e *Entry) error {
 						got = append(got, e.Name)
 						return nil
 					})
 					if err != nil || !slices.Equal(got, want) {
 						t.Fatalf("%q, recursive %v: %d entries, not %d: %v", dir, recursive, len(got), len(want), err)
 					}
+					checkAfter(t, x, dir, recursive, want)
 				}
 			}
 			enough := errors.New("enough")
-			if err := x.List(t.Context(), "", true, func(*Entry) error { return enough }); len(files) > 0 && err != enough {
+			if err := x.List(t.Context(), "", "", true, func(*Entry) error { return enough }); len(files) > 0 && err != enough {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// checkAfter checks lists of a directory that begin behind a name, with what all of the list is.
+func checkAfter(t *testing.T, x *Index, dir string, recursive bool, all []string) {
+	t.Helper()
+	prefix := dir + "/"
+	if dir == "" {
+		prefix = ""
+	}
+	names := []string{"a", "a.", "a/", "a/0", "n", "zz", "/", "\xff"}
+	for _, i := range []int{0, 1, len(all) / 3, len(all) / 2, len(all) - 2, len(all) - 1} {
+		if i >= 0 && i < len(all) {
+			name := strings.TrimPrefix(all[i], prefix)
+			names = append(names, name, name+"/", name+"/x", name+"x", name[:len(name)-1])
+		}
+	}
+	for _, after := range names {
+		var want, got []string
+		for _, name := range all {
+			if less(prefix+after, name) {
+				want = append(want, name)
+			}
+		}
+		if after == "" {
+			want = all
+		}
+		err := x.List(t.Context(), dir, after, recursive, func(e *Entry) error {
+			got = append(got, e.Name)
+			return nil
+		})
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q, recursive %v, after %q: %d entries, not %d: %v", dir, recursive, after, len(got), len(want), err)
+		}
 	}
 }
 
@@ -137,7 +172,7 @@ func TestLookupReadsLittle(t *testing.T) {
 	}
 	m.opened = 0
 	count := 0
-	if err := m.open(t).List(t.Context(), "", false, func(*Entry) error { count++; return nil }); err != nil || count != 40 {
+	if err := m.open(t).List(t.Context(), "", "", false, func(*Entry) error { count++; return nil }); err != nil || count != 40 {
 		t.Errorf("%d directories: %v", count, err)
 	}
 	if m.opened > int64(len(m.index)) {
@@ -293,11 +328,11 @@ func (m *made) use(t testing.TB, x *Index) (errs []error) {
 		}
 	}
 	var names []string
-	keep(x.List(t.Context(), "", true, func(e *Entry) error {
+	keep(x.List(t.Context(), "", "", true, func(e *Entry) error {
 		names = append(names, e.Name)
 		return nil
 	}))
-	keep(x.List(t.Context(), "", false, func(*Entry) error { return nil }))
+	keep(x.List(t.Context(), "", "", false, func(*Entry) error { return nil }))
 	for _, e := range m.entries {
 		got, err := x.Resolve(t.Context(), e.Name)
 		keep(err)

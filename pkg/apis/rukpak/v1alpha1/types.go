@@ -684,6 +684,11 @@ type BundleContentOptions struct {
 	// +optional
 	Recursive bool `json:"recursive,omitempty"`
 
+	// after makes the list of a directory begin behind this name, which need not be in it: a
+	// list that broke off goes on behind the last name that came. GET and HEAD only.
+	// +optional
+	After string `json:"after,omitempty"`
+
 	// attempt is the nonce of the attempt that a PUT is made for. The server itself sends it
 	// when it pulls an image directly.
 	// +optional

@@ -300,6 +300,7 @@ func autoConvert_v1alpha1_BundleContentOptions_To_rukpak_BundleContentOptions(in
 	out.Digest = in.Digest
 	out.Format = in.Format
 	out.Recursive = in.Recursive
+	out.After = in.After
 	out.Attempt = in.Attempt
 	return nil
 }
@@ -314,6 +315,7 @@ func autoConvert_rukpak_BundleContentOptions_To_v1alpha1_BundleContentOptions(in
 	out.Digest = in.Digest
 	out.Format = in.Format
 	out.Recursive = in.Recursive
+	out.After = in.After
 	out.Attempt = in.Attempt
 	return nil
 }
@@ -353,6 +355,13 @@ func autoConvert_url_Values_To_v1alpha1_BundleContentOptions(in *url.Values, out
 		}
 	} else {
 		out.Recursive = false
+	}
+	if values, ok := map[string][]string(*in)["after"]; ok && len(values) > 0 {
+		if err := runtime.Convert_Slice_string_To_string(&values, &out.After, s); err != nil {
+			return err
+		}
+	} else {
+		out.After = ""
 	}
 	if values, ok := map[string][]string(*in)["attempt"]; ok && len(values) > 0 {
 		if err := runtime.Convert_Slice_string_To_string(&values, &out.Attempt, s); err != nil {

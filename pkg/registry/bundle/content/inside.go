@@ -42,6 +42,7 @@ type insider struct {
 	path      string // in the form of an entry's name; "" is the root
 	directory bool   // the path says that it is one
 	recursive bool
+	after     string // the list begins behind it
 	size      int64  // of what is sent, once it is known
 	base      string // the path of the request, without what is in path
 	query     url.Values
@@ -49,7 +50,7 @@ type insider struct {
 
 // asksInside reports whether a request is for something in the content, and not for the archive.
 func asksInside(o *rukpak.BundleContentOptions) bool {
-	return o.Path != "" || o.Format != "" || o.Recursive
+	return o.Path != "" || o.Format != "" || o.Recursive || o.After != ""
 }
 
 // refuseInside answers what would write a part of a content, which is whole or not at all.
@@ -171,14 +172,16 @@ func spoiled(err error) bool {
 
 // newInsider reads what a request asks for.
 func newInsider(r *REST, o *rukpak.BundleContentOptions, req *http.Request) (*insider, error) {
-	i := &insider{r: r, tar: o.Format != "", recursive: o.Recursive, query: req.URL.Query()}
+	i := &insider{r: r, tar: o.Format != "", recursive: o.Recursive, after: o.After, query: req.URL.Query()}
 	switch {
 	case o.Format != "" && o.Format != formatTar:
 		return nil, badRequest("query parameter format: %q is not known; there is %q, and the archive as it is stored without one", o.Format, formatTar)
-	case i.tar && (o.Path != "" || o.Recursive):
+	case i.tar && (o.Path != "" || o.Recursive || o.After != ""):
 		return nil, badRequest("query parameter format: it is for the whole content, not for a path in it")
 	case o.Recursive && o.Path == "":
 		return nil, badRequest("query parameter recursive: it is for the list of a directory; that of the root is at content/")
+	case o.After != "" && o.Path == "":
+		return nil, badRequest("query parameter after: it is for the list of a directory; that of the root is at content/")
 	}
 	// The parser of options drops some of them.
 	if strings.Contains(req.URL.Path, "//") {
@@ -230,6 +233,8 @@ func (i *insider) answer(ctx context.Context, out *sender, req *http.Request) er
 		return i.noEntry(fmt.Errorf("%q: %w", entry.Name, toc.ErrNotDirectory))
 	case i.recursive:
 		return badRequest("query parameter recursive: %q is no directory", i.path)
+	case i.after != "":
+		return badRequest("query parameter after: %q is no directory", i.path)
 	}
 	return i.sendPart(ctx, out, req, index, part{mediaType: mediaTypeOf(entry.Name), digest: entry.DigestString(), offset: entry.Offset, size: entry.Size})
 }
@@ -278,7 +283,7 @@ func (i *insider) sendList(ctx context.Context, out *sender, req *http.Request, 
 	if prefix > 0 {
 		prefix++
 	}
-	err := index.List(ctx, dir.Name, i.recursive, func(e *toc.Entry) error {
+	err := index.List(ctx, dir.Name, i.after, i.recursive, func(e *toc.Entry) error {
 		return list.Add(listed(e, e.Name[prefix:]))
 	})
 	if err == nil {

@@ -102,7 +102,7 @@ func (w *world) serve(rw http.ResponseWriter, req *http.Request) {
 	}
 	query := req.URL.Query()
 	options := &rukpak.BundleContentOptions{
-		Digest: query.Get("digest"), Attempt: query.Get("attempt"), Format: query.Get("format"), Recursive: query.Get("recursive") == "true",
+		Digest: query.Get("digest"), Attempt: query.Get("attempt"), Format: query.Get("format"), Recursive: query.Get("recursive") == "true", After: query.Get("after"),
 	}
 	name, inside, ok := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
 	if ok {

@@ -88,6 +88,12 @@ func IsNotModified(err error) bool {
 	return errors.As(err, &status) && status.Status().Code == http.StatusNotModified
 }
 
+// IsNoAnswer reports whether an error says that no answer came, or that it broke off: the same request may get one later.
+func IsNoAnswer(err error) bool {
+	_, ok := errors.AsType[*transportError](err)
+	return ok
+}
+
 // PutContent makes body the content of a bundle.
 func (c *bundles) PutContent(ctx context.Context, name string, body io.Reader, opts PutContentOptions) (*v1alpha1.Bundle, error) {
 	request := c.GetClient().Put().Namespace(c.GetNamespace()).Resource("bundles").Name(name).SubResource("content")

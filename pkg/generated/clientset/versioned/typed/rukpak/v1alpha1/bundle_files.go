@@ -36,7 +36,7 @@ type ListFilesOptions struct {
 	Digest string
 	// Recursive lists everything below the directory.
 	Recursive bool
-	// Patience is how long the list is asked for again until its first entry comes. 0 means two minutes, a negative one that
+	// Patience is how long the list is asked for again until its next entry comes. 0 means two minutes, a negative one that
 	// nothing is tried again.
 	Patience time.Duration
 }
@@ -70,59 +70,92 @@ func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOp
 }
 
 // ListFiles goes through the entries of a directory of a bundle's content, in the order of their names; "" is the root. The
-// list is read as the loop goes on. An error is the last thing that it yields. Until the first entry has come the list is asked
-// for again where GetContent would do so; one that breaks off later, or brings nothing for a minute, is an error.
+// list is read as the loop goes on. An error is the last thing that it yields. What breaks off, and what brings nothing for a minute,
+// goes on where it was, in the same content even if the bundle has another by now, where GetContent would do so.
 //
 //	for entry, err := range bundles.ListFiles(ctx, "app", "manifests", ListFilesOptions{}) {
 func (c *bundles) ListFiles(ctx context.Context, name, path string, opts ListFilesOptions) iter.Seq2[listing.Entry, error] {
 	return func(yield func(listing.Entry, error) bool) {
-		asking := newTries(opts.Patience)
-		err := asking.untilOnePasses(ctx, nil, func(ctx context.Context) error { return c.listFiles(ctx, name, path, opts, yield) })
-		if err != nil && err != errStopped {
+		l := &fileList{bundles: c, name: name, path: strings.TrimSuffix(path, "/"), opts: opts, yield: yield, tries: newTries(opts.Patience)}
+		if err := l.tries.untilOnePasses(ctx, nil, l.request); err != nil && err != errStopped {
 			yield(listing.Entry{}, err)
 		}
 	}
 }
 
-// errStopped ends a list that nobody reads on.
-var errStopped = errors.New("stopped")
+var (
+	// errStopped ends a list that nobody reads on.
+	errStopped = errors.New("stopped")
+	// errBegunAnew ends a list that was to go on and does not, as of a server that is older than that.
+	errBegunAnew = errors.New("the server does not go on in a list")
+)
 
-// listFiles makes one request. Its error is retriable only where nothing was yielded.
-func (c *bundles) listFiles(ctx context.Context, name, path string, opts ListFilesOptions, yield func(listing.Entry, error) bool) error {
-	path = strings.TrimSuffix(path, "/")
-	request, err := c.inside(name, path, opts.Digest)
+// fileList is a list that is being read, by one request or several.
+type fileList struct {
+	*bundles
+	name, path string
+	opts       ListFilesOptions // with the digest of the content, once it is known
+	yield      func(listing.Entry, error) bool
+	tries      tries
+
+	begun       bool   // there was an entry
+	first, last string // entry of all
+	broken      error  // why the request before broke off
+}
+
+// request makes one request, for what has not come yet. Its error is retriable only where it can go on.
+func (l *fileList) request(ctx context.Context) error {
+	request, err := l.inside(l.name, l.path, l.opts.Digest)
 	if err != nil {
 		return err
 	}
-	if opts.Recursive {
+	if l.opts.Recursive {
 		request = request.Param("recursive", "true")
 	}
-	response, err := c.watchedGet(ctx, request, http.Header{"Accept": {listing.MediaType}}, name)
+	if l.begun {
+		request = request.Param("after", l.last)
+	}
+	response, err := l.watchedGet(ctx, request, http.Header{"Accept": {listing.MediaType}}, l.name)
 	if err != nil {
 		return err
 	}
 	// It was only read.
 	defer response.Body.Close()
+	if tag, weak := strings.CutPrefix(response.Header.Get("ETag"), "W/"); weak && l.opts.Digest == "" {
+		l.opts.Digest = strings.Trim(tag, `"`)
+	}
 	body := &breakable{Reader: response.Body}
-	begun := false
-	err = listing.Read(body, func(e listing.Entry) error {
-		begun = true
-		if !yield(e, nil) {
-			return errStopped
-		}
-		return nil
-	})
+	err = listing.Read(body, l.add)
 	switch {
 	case err == nil || err == errStopped:
 		return err
+	case err == errBegunAnew:
+		return fmt.Errorf("%w: %w", l.broken, err)
 	case err == io.EOF:
 		err = io.ErrUnexpectedEOF
 	}
-	err = fmt.Errorf("files of bundle %q: %w", name, err)
-	if body.broken && !begun {
-		return &transportError{err}
+	l.broken = fmt.Errorf("files of bundle %q: %w", l.name, err)
+	if body.broken && (!l.begun || l.opts.Digest != "") {
+		return &transportError{l.broken}
 	}
-	return err
+	return l.broken
+}
+
+// add passes an entry on.
+func (l *fileList) add(e listing.Entry) error {
+	path := e.Path()
+	switch {
+	case !l.begun:
+		l.begun, l.first = true, path
+	case path == l.first:
+		return errBegunAnew
+	}
+	l.last = path
+	l.tries.further()
+	if !l.yield(e, nil) {
+		return errStopped
+	}
+	return nil
 }
 
 // breakable notes whether what it reads broke off, which tells that from what is no list.

@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-func TestListFilesIsPatientUntilTheFirstEntry(t *testing.T) {
+func TestListFilesIsPatientUntilTheNextEntry(t *testing.T) {
 	const list = `{"path":"","entries":[` + "\n" + `{"name":"a","type":"Directory"},` + "\n" + `{"name":"b","type":"File","size":3}` + "\n]}\n"
 	afterOne := strings.Index(list, "\n"+`{"name":"b"`)
 	refused := errors.New("connection refused")
@@ -26,7 +26,8 @@ func TestListFilesIsPatientUntilTheFirstEntry(t *testing.T) {
 		always   fault // of all further requests
 		want     string
 		fails    func(error) bool
-		requests int // 0 where their number is a matter of time
+		requests int  // 0 where their number is a matter of time
+		goesOn   bool // the server knows how to
 		waits    time.Duration
 	}{
 		"nothing goes wrong":     {want: "a b", requests: 1},
@@ -36,6 +37,12 @@ func TestListFilesIsPatientUntilTheFirstEntry(t *testing.T) {
 		"nothing comes":          {faults: []fault{{cut: 10, stall: true}}, want: "a b", requests: 2, waits: readStall},
 		"cut after an entry":     {faults: []fault{{cut: afterOne + 5}}, want: "a", fails: isError(io.ErrUnexpectedEOF), requests: 1},
 		"nothing comes after it": {faults: []fault{{cut: afterOne + 5, stall: true}}, want: "a", fails: isError(errReadStalled), requests: 1, waits: readStall},
+		"cut between entries":    {goesOn: true, faults: []fault{{cut: afterOne + 5}, {err: refused}, {cut: 0}}, want: "a b", requests: 4},
+		"cut at the end":         {goesOn: true, faults: []fault{{cut: len(list) - 3}}, want: "a b", requests: 2},
+		"a pause between them":   {goesOn: true, faults: []fault{{cut: afterOne + 5, stall: true}}, want: "a b", requests: 2, waits: readStall},
+		"no patience for more":   {goesOn: true, patience: -1, faults: []fault{{cut: afterOne + 5}}, want: "a", fails: IsNoAnswer, requests: 1},
+		"never the next":         {goesOn: true, faults: []fault{{cut: afterOne + 5}}, always: fault{cut: 3}, want: "a", fails: IsNoAnswer, waits: readPatience - readMaxPause},
+		"gone when it goes on":   {goesOn: true, faults: []fault{{cut: afterOne + 5}, {code: 404}}, want: "a", fails: apierrors.IsNotFound, requests: 2},
 		"no file of that name":   {faults: []fault{{code: 404}}, fails: apierrors.IsNotFound, requests: 1},
 		"a file":                 {content: "text", fails: func(err error) bool { return !retriable(err) }, requests: 1},
 		"an empty file":          {content: " ", fails: func(err error) bool { return !retriable(err) }, requests: 1},
@@ -50,6 +57,7 @@ func TestListFilesIsPatientUntilTheFirstEntry(t *testing.T) {
 				if test.content != "" {
 					s.content = []byte(test.content)
 				}
+				s.list = test.goesOn
 				if test.requests == 0 {
 					s.faults = append(s.faults, slices.Repeat([]fault{test.always}, 1000)...)
 				}
@@ -72,6 +80,27 @@ func TestListFilesIsPatientUntilTheFirstEntry(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that begins anew where it was to go on is noticed: nothing comes twice.
+func TestListFilesOfAServerThatDoesNotGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{content: []byte(`{"entries":[{"name":"a"},{"name":"b"}` + "\n]}\n"), list: true, old: true, faults: []fault{{cut: 30}}}
+		var names []string
+		var failed error
+		for e, err := range s.bundles(t).ListFiles(t.Context(), "app", "", ListFilesOptions{}) {
+			if failed = err; err == nil {
+				names = append(names, e.Name)
+			}
+		}
+		if strings.Join(names, " ") != "a" || !errors.Is(failed, errBegunAnew) || !errors.Is(failed, io.ErrUnexpectedEOF) {
+			t.Errorf("%q, %v", names, failed)
+		}
+		digest := strings.Replace(digestOf(s.content), ":", "%3A", 1)
+		if want := []string{contentPath + "/", contentPath + "/?after=a&digest=" + digest}; !slices.Equal(s.requests, want) {
+			t.Errorf("requests were %q", s.requests)
+		}
+	})
 }
 
 // Who stops at an entry makes no further request.

@@ -31,6 +31,8 @@ type server struct {
 	faults []fault
 	// requests are what came: path, Range and If-Range.
 	requests []string
+	// list says that the content is the list of a directory, with an entry in each line; that of an old server has no rest.
+	list, old bool
 }
 
 // fault is what goes wrong with a request.
@@ -73,6 +75,14 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 		content = append([]byte("other"), content...)
 	}
 	answer.Header().Set("ETag", strconv.Quote(digestOf(content)))
+	if s.list {
+		answer.Header().Set("ETag", "W/"+strconv.Quote(digestOf(content)))
+	}
+	if after := req.URL.Query().Get("after"); after != "" && !s.old {
+		_, rest, _ := bytes.Cut(content, []byte(`"name":"`+after+`"`))
+		_, rest, _ = bytes.Cut(rest, []byte("\n"))
+		content = slices.Concat([]byte(`{"entries":[`), rest)
+	}
 	answer.Header().Set("Content-Type", "application/gzip")
 	http.ServeContent(answer, req, "", time.Time{}, bytes.NewReader(content))
 	res := answer.Result()

@@ -43,6 +43,9 @@ func newTries(patience time.Duration) tries { return tries{patience: cmp.Or(pati
 // succeed tells that one got further.
 func (t *tries) succeed() { t.since = time.Time{} }
 
+// further tells that the one that is under way got further.
+func (t *tries) further() { t.since, t.pause = time.Now(), readMinPause }
+
 // untilOnePasses tries again what may succeed then, with growing pauses, until patience is over or ctx is. A cause is an
 // error that there was already. That one passes does not mean that it got further: who sees that tells it.
 func (t *tries) untilOnePasses(ctx context.Context, cause error, try func(context.Context) error) error {
