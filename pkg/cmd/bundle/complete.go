@@ -73,7 +73,7 @@ func (s *session) completeFiles(cmd *cobra.Command, args []string, begun string)
 	folder := begun[:strings.LastIndexByte(begun, '/')+1]
 	var names []string
 	directive := cobra.ShellCompDirectiveNoFileComp
-	for e, err := range bundles.ListFiles(ctx, t.name, inside([]string{folder}), typed.ListFilesOptions{Digest: digest}) {
+	for e, err := range bundles.ListFiles(ctx, t.name, inside([]string{folder}), typed.ListFilesOptions{Digest: digest, Patience: -1}) {
 		if err != nil || len(names) == maxComplete {
 			break
 		}

@@ -179,6 +179,8 @@ func (s *session) explainLocal(err error) *problem {
 		}
 	case errors.Is(err, download.ErrNoFile):
 		p.code, p.hint = ExitLocal, "what has come is kept in a file of that name until it is whole: see who has put something else there, and remove it; or name another destination"
+	case typed.IsNoCredentials(err):
+		p.code, p.hint = ExitNotAllowed, "the command of the kubeconfig that gives credentials has failed: log in again, or see what it says"
 	case errors.Is(err, syscall.EPIPE):
 		p.code, p.err = ExitLocal, errors.New("nobody reads the output any more")
 	case errors.Is(err, typed.ErrDigestMismatch):

@@ -29,6 +29,7 @@ type session struct {
 	modeless bool
 	// inside is the bundle, as it was named, of commands for which a 404 may be about a file or a content.
 	inside string
+	trials trials
 }
 
 func newSession(streams genericiooptions.IOStreams) *session {
@@ -37,6 +38,7 @@ func newSession(streams genericiooptions.IOStreams) *session {
 		// One person's requests are few, and the server has limits of its own.
 		c.QPS, c.Burst = 50, 100
 		c.WarningHandler = rest.NewWarningWriter(&harmless{out: s.ErrOut}, rest.WarningWriterOptions{Deduplicate: true})
+		c.Wrap(s.trials.noting)
 		return c
 	}
 	return s
@@ -74,7 +76,7 @@ func (s *session) bundles() (typed.BundleInterface, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.RukpakV1alpha1().Bundles(namespace), nil
+	return patient{client.RukpakV1alpha1().Bundles(namespace), s.retrying}, nil
 }
 
 // kubernetes is a client of Kubernetes' own objects. A standalone server has none of them.

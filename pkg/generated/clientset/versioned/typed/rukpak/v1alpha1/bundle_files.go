@@ -26,8 +26,9 @@ type GetFileOptions struct {
 	Offset, Length int64
 	// IfDigest is the digest that the file has to have. Another file is an error, IsPreconditionFailed.
 	IfDigest string
-	// Patience is as in GetContentOptions.
+	// Patience and Retrying are as in GetContentOptions.
 	Patience time.Duration
+	Retrying func(Retry) error
 }
 
 // ListFilesOptions choose what is listed.
@@ -39,6 +40,8 @@ type ListFilesOptions struct {
 	// Patience is how long the list is asked for again until its first entry comes. 0 means two minutes, a negative one that
 	// nothing is tried again.
 	Patience time.Duration
+	// Retrying is as in GetContentOptions.
+	Retrying func(Retry) error
 }
 
 var errPath = errors.New("a path has no empty components, and none that is . or ..")
@@ -59,7 +62,7 @@ func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOp
 		}
 		return c.openPart(ctx, request, "*/*", GetContentOptions{Offset: opts.Offset, Length: opts.Length, IfDigest: opts.IfDigest}, "", name)
 	}
-	content, err := c.open(ctx, opts.Patience, func(ctx context.Context) (*Content, error) { return open(ctx, opts) })
+	content, err := c.open(ctx, newTries(opts.Patience, opts.Retrying), func(ctx context.Context) (*Content, error) { return open(ctx, opts) })
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +79,7 @@ func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOp
 //	for entry, err := range bundles.ListFiles(ctx, "app", "manifests", ListFilesOptions{}) {
 func (c *bundles) ListFiles(ctx context.Context, name, path string, opts ListFilesOptions) iter.Seq2[listing.Entry, error] {
 	return func(yield func(listing.Entry, error) bool) {
-		asking := newTries(opts.Patience)
+		asking := newTries(opts.Patience, opts.Retrying)
 		err := asking.untilOnePasses(ctx, nil, func(ctx context.Context) error { return c.listFiles(ctx, name, path, opts, yield) })
 		if err != nil && err != errStopped {
 			yield(listing.Entry{}, err)

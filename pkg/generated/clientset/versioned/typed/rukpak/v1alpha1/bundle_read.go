@@ -13,7 +13,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -116,7 +115,7 @@ func (c *bundles) GetContent(ctx context.Context, name string, opts GetContentOp
 	if opts.Offset < 0 || opts.Length < 0 {
 		return nil, fmt.Errorf("content of bundle %q: offset %d and length %d must not be negative", name, opts.Offset, opts.Length)
 	}
-	content, err := c.open(ctx, opts.Patience, func(ctx context.Context) (*Content, error) { return c.openContent(ctx, name, opts, "") })
+	content, err := c.open(ctx, newTries(opts.Patience, opts.Retrying), func(ctx context.Context) (*Content, error) { return c.openContent(ctx, name, opts, "") })
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +126,8 @@ func (c *bundles) GetContent(ctx context.Context, name string, opts GetContentOp
 }
 
 // open opens content by requests that may be repeated.
-func (c *bundles) open(ctx context.Context, patience time.Duration, request func(context.Context) (*Content, error)) (content *Content, err error) {
-	opening := newTries(patience)
+func (c *bundles) open(ctx context.Context, opening tries, request func(context.Context) (*Content, error)) (content *Content, err error) {
+	going := opening
 	err = opening.untilOnePasses(ctx, nil, func(ctx context.Context) (err error) {
 		content, err = request(ctx)
 		return err
@@ -136,7 +135,7 @@ func (c *bundles) open(ctx context.Context, patience time.Duration, request func
 	if err != nil {
 		return nil, err
 	}
-	content.ctx, content.tries = ctx, newTries(patience)
+	content.ctx, content.tries = ctx, going
 	return content, nil
 }
 

@@ -184,6 +184,10 @@ func TestGetContentGivesUp(t *testing.T) {
 		"gone meanwhile":       {first: fault{cut: 10}, fault: fault{code: 404}, want: apierrors.IsNotFound, atMost: readMinPause},
 		"other content":        {first: fault{cut: 10}, fault: fault{other: true}, want: func(err error) bool { return strings.Contains(err.Error(), "in place of a part") }, atMost: readMinPause},
 		"an unknown authority": {first: fault{err: &tls.CertificateVerificationError{Err: errors.New("who is it")}}, want: func(err error) bool { return strings.Contains(err.Error(), "who is it") }},
+		"no credentials":       {first: fault{err: errors.New("getting credentials: exec: it failed")}, want: IsNoCredentials},
+		"no credentials more":  {first: fault{cut: 10}, fault: fault{err: errors.New("getting credentials: exec: it failed")}, want: IsNoCredentials, atMost: readMinPause},
+		"no TLS":               {first: fault{err: http.ErrSchemeMismatch}, want: isError(http.ErrSchemeMismatch)},
+		"something else":       {first: fault{err: tls.RecordHeaderError{Msg: "no handshake"}}, want: func(err error) bool { return strings.Contains(err.Error(), "no handshake") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -203,6 +207,42 @@ func TestGetContentGivesUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who wants to know is told of each pause, and may end the trying.
+func TestGetContentTellsOfRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		enough := errors.New("enough")
+		var told []Retry
+		s := &server{content: []byte("content"), faults: []fault{{cut: 3}, {code: 503, after: "7"}, {code: 502}, {code: 502}}}
+		c, err := s.bundles(t).GetContent(t.Context(), "app", GetContentOptions{Retrying: func(r Retry) error {
+			if told = append(told, r); len(told) == 3 {
+				return enough
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(c); string(got) != "con" || !errors.Is(err, enough) {
+			t.Errorf("%q, %v", got, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if len(told) != 3 || len(s.requests) != 3 || !errors.Is(told[0].Err, io.ErrUnexpectedEOF) || !apierrors.IsServiceUnavailable(told[1].Err) {
+			t.Fatalf("it was told of %v after %q", told, s.requests)
+		}
+		for i, r := range told {
+			if !r.Since.Equal(began) || !r.Until.Equal(began.Add(readPatience)) || i > 0 && !r.Next.After(told[i-1].Next) {
+				t.Errorf("%d: %v", i, r)
+			}
+		}
+		if wait := told[1].Next.Sub(told[0].Next); wait < 7*time.Second {
+			t.Errorf("it waits for %v", wait)
+		}
+	})
 }
 
 // What is cut again and again goes on where it gets a byte further each time, for longer than it has patience.

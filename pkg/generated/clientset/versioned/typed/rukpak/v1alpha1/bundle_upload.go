@@ -31,8 +31,12 @@ type UploadContentOptions struct {
 	// IfDigest and IfNone are those of PutContentOptions. They hold for the whole of the upload.
 	IfDigest string
 	IfNone   bool
-	// Patience is how long the upload goes on trying without getting a byte further. 0 means five minutes.
+	// Patience is how long the upload goes on trying without getting a byte further. 0 means five minutes, a negative one
+	// that nothing is tried again.
 	Patience time.Duration
+	// Retrying, if set, is called before each pause after which something is tried again. An error that it returns ends the upload
+	// in place of that.
+	Retrying func(Retry) error
 	// ChunkSize is the size of the first request, in bytes; the others follow from how long it takes. 0 means 8 MiB.
 	ChunkSize int64
 	// Progress, if set, is called with the number of bytes that the server has, whenever there are more, or fewer where the
@@ -109,10 +113,7 @@ var errLost = errors.New("the server has lost the upload")
 
 // run sends until all is there, and tries again what may succeed then.
 func (u *contentUpload) run(ctx context.Context) (*v1alpha1.Bundle, error) {
-	patience := u.opts.Patience
-	if patience <= 0 {
-		patience = defaultPatience
-	}
+	patience := cmp.Or(u.opts.Patience, defaultPatience)
 	progress, pause := time.Now(), minPause
 	asked := true // whether offset is what the server said last
 	for {
@@ -143,6 +144,9 @@ func (u *contentUpload) run(ctx context.Context) (*v1alpha1.Bundle, error) {
 		wait := max(pause/2+rand.N(pause/2), retryAfter(err))
 		if time.Since(progress)+wait > patience {
 			return nil, fmt.Errorf("content of bundle %q: no progress for %s at byte %d of %d: %w", u.name, time.Since(progress).Round(time.Second), u.offset, u.size, err)
+		}
+		if err := tell(u.opts.Retrying, err, progress, wait, patience); err != nil {
+			return nil, err
 		}
 		pause = min(2*pause, maxPause)
 		select {
@@ -390,12 +394,10 @@ func (c *closer) Close() error {
 
 // retriable reports whether the same could succeed later.
 func retriable(err error) bool {
-	var (
-		transport   *transportError
-		certificate *tls.CertificateVerificationError
-	)
-	if errors.As(err, &transport) {
-		return !errors.As(err, &certificate)
+	if _, ok := errors.AsType[*transportError](err); ok {
+		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+		_, plain := errors.AsType[tls.RecordHeaderError](err)
+		return !untrusted && !plain && !errors.Is(err, http.ErrSchemeMismatch) && !IsNoCredentials(err)
 	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || errors.Is(err, errLost) {
