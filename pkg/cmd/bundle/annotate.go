@@ -96,7 +96,23 @@ func (s *session) ask(ctx context.Context, r *request, arg string) error {
 	if !r.wait {
 		return nil
 	}
-	return s.waitHandled(ctx, bundles, name, r, value)
+	return s.waitHandled(ctx, bundles, name, r, r.handledSince(b, value))
+}
+
+// handledSince returns what reports whether the server has acted upon a request, or upon one that came after it and took its place:
+// of those that come at the same time it sees the last alone. b is the bundle with the request, as value, in it.
+func (r *request) handledSince(b *v1alpha1.Bundle, value string) func(*v1alpha1.Bundle) bool {
+	before := r.handled(b)
+	asked, err := time.Parse(time.RFC3339Nano, value)
+	return func(b *v1alpha1.Bundle) bool {
+		last, current := r.handled(b), b.Annotations[r.annotation]
+		if last == value || current != "" && current != value && last == current {
+			return true
+		}
+		// That one, too, may be gone by now. Whatever others than this program ask with need not be a time.
+		at, lastErr := time.Parse(time.RFC3339Nano, last)
+		return err == nil && lastErr == nil && last != before && !at.Before(asked)
+	}
 }
 
 // idle ends a command that asks for nothing.
@@ -112,8 +128,7 @@ func (s *session) idle(ctx context.Context, bundles typed.BundleInterface, name 
 }
 
 // waitHandled waits until a request was acted upon, and then as wait does.
-func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface, name string, r *request, value string) error {
-	handled := func(b *v1alpha1.Bundle) bool { return r.handled(b) == value }
+func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface, name string, r *request, handled func(*v1alpha1.Bundle) bool) error {
 	inVain := func(b *v1alpha1.Bundle) bool { return !handled(b) && r.vain != nil && r.vain(b) }
 	w := r.waiting
 	w.begun = func(b *v1alpha1.Bundle) bool { return handled(b) || inVain(b) }
