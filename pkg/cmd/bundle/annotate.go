@@ -72,7 +72,7 @@ func (s *session) ask(ctx context.Context, r *request, arg string) error {
 	}
 	looked := err == nil
 	if looked {
-		if o := r.outlook(stateOf(b)); !o.asks {
+		if o := r.outlook(s.stateOf(b)); !o.asks {
 			return s.idle(ctx, bundles, name, r, o)
 		}
 	}
@@ -84,7 +84,7 @@ func (s *session) ask(ctx context.Context, r *request, arg string) error {
 	if b, err = bundles.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	o := r.outlook(stateOf(b))
+	o := r.outlook(s.stateOf(b))
 	if !o.asks && !looked {
 		return s.idle(ctx, bundles, name, r, o)
 	}
@@ -132,15 +132,15 @@ func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface
 	inVain := func(b *v1alpha1.Bundle) bool { return !handled(b) && r.vain != nil && r.vain(b) }
 	w := r.waiting
 	w.begun = func(b *v1alpha1.Bundle) bool { return handled(b) || inVain(b) }
-	ready := w.ready()
+	ready := s.ready(w)
 	return s.waitUntil(ctx, bundles, name, w, func(b *v1alpha1.Bundle) (bool, error) {
 		switch {
 		case inVain(b):
-			return false, &vain{stateOf(b).next()}
+			return false, &vain{s.stateOf(b).next()}
 		case !handled(b), r.busy != nil && r.busy(b):
 			return false, nil
 		case r.failed != nil && r.failed(b):
-			return false, &vain{stateOf(b).next()}
+			return false, &vain{s.stateOf(b).next()}
 		}
 		return ready(b)
 	})

@@ -12,6 +12,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
@@ -64,7 +65,9 @@ one before the current, -2 for the one before that.`,
 	root.SetOut(s.Out)
 	root.SetErr(s.ErrOut)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misused(cmd, err) })
-	s.flags.AddFlags(root.PersistentFlags())
+	s.given = pflag.NewFlagSet(program, pflag.ContinueOnError)
+	s.flags.AddFlags(s.given)
+	root.PersistentFlags().AddFlagSet(s.given)
 	root.PersistentFlags().BoolVarP(&s.quiet, "quiet", "q", false, "Say nothing but errors and what was asked for.")
 	root.AddGroup(&cobra.Group{ID: groupWrite, Title: "Make and write:"}, &cobra.Group{ID: groupRead, Title: "Read content:"}, &cobra.Group{ID: groupState, Title: "See and influence how it goes:"})
 	for _, c := range []struct {

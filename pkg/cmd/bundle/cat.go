@@ -43,7 +43,7 @@ func (s *session) cat() *cobra.Command {
 
 func (s *session) copyFile(ctx context.Context, bundles typed.BundleInterface, name, path, digest string) error {
 	if path == "" {
-		return usage("the root is a directory: %s ls %s lists it", program, name)
+		return usage("the root is a directory: %s ls %s%s lists it", program, quoted(s.inside), s.where(""))
 	}
 	content, err := bundles.GetFile(ctx, name, path, typed.GetFileOptions{Digest: digest})
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *session) copyFile(ctx context.Context, bundles typed.BundleInterface, n
 			return err
 		}
 		if e, ok := stat(ctx, bundles, name, digest, path); ok && e.Type != listing.File {
-			return fail(ExitNotFound, fmt.Errorf("%s is a directory", path), "%s ls %s %s%s lists it", program, name, path, s.nameFlag())
+			return fail(ExitNotFound, fmt.Errorf("%s is a directory", path), "%s ls %s %s%s lists it", program, quoted(s.inside), quoted(path), s.where(""))
 		}
 		return err
 	}

@@ -100,7 +100,7 @@ func (s *session) explainStatus(err error) *problem {
 	if !errors.As(err, &status) {
 		return nil
 	}
-	n := s.nameFlag()
+	n := s.where("")
 	p := &problem{code: ExitFailed, err: err}
 	switch code := status.Status().Code; {
 	case code == http.StatusUnauthorized:
@@ -108,9 +108,9 @@ func (s *session) explainStatus(err error) *problem {
 	case code == http.StatusForbidden:
 		p.code, p.hint = ExitNotAllowed, "ask an administrator for that verb: docs/kubectl-bundle.md lists what each command needs, and \"kubectl bundle doctor"+n+"\" what you may do"
 	case code == http.StatusNotFound && isUnknownResource(err):
-		p.code, p.hint = ExitUnavailable, "this cluster serves no bundles: install rukpak-apiserver, or see what is wrong with \"kubectl bundle doctor\""
+		p.code, p.hint = ExitUnavailable, "this cluster serves no bundles: install rukpak-apiserver, or see what is wrong with \"kubectl bundle doctor"+n+"\""
 	case apierrors.HasStatusCause(err, v1alpha1.CauseFileNotFound) && s.inside != "":
-		p.code, p.hint = ExitNotFound, fmt.Sprintf("\"%s tree %s%s\" shows the files that there are", program, s.inside, n)
+		p.code, p.hint = ExitNotFound, fmt.Sprintf("\"%s tree %s%s\" shows the files that there are", program, quoted(s.inside), n)
 	case code == http.StatusNotFound:
 		p.code, p.hint = ExitNotFound, "\"kubectl bundle list"+n+"\" shows what there is; -n chooses another namespace"
 		if s.inside != "" {
@@ -127,14 +127,14 @@ func (s *session) explainStatus(err error) *problem {
 	case invalidFields(status.Status()):
 		p.code, p.hint = ExitUsage, "correct that"
 		if field := status.Status().Details.Causes[0].Field; strings.HasPrefix(field, "spec.") && !strings.Contains(field, "[") {
-			p.hint += "; \"kubectl explain bundle." + clean(field) + "\" says what it may be"
+			p.hint += "; \"kubectl explain bundle." + clean(field) + n + "\" says what it may be"
 		}
 	case code == http.StatusUnprocessableEntity, code == http.StatusBadRequest:
 		p.code = ExitWrongContent
 	case code == http.StatusInsufficientStorage:
 		p.code, p.hint = ExitUnavailable, "the content store is full: delete bundles, or have it enlarged"
 	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
-		p.code, p.hint = ExitUnavailable, "try again in a moment; \"kubectl bundle doctor\" says whether the server is well"
+		p.code, p.hint = ExitUnavailable, "try again in a moment; \"kubectl bundle doctor"+n+"\" says whether the server is well"
 	}
 	return p
 }

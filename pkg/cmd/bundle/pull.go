@@ -146,7 +146,7 @@ func (p *puller) file(ctx context.Context, path string) error {
 // stdout writes the archive to the standard output.
 func (p *puller) stdout(ctx context.Context) (err error) {
 	if isTerminal(p.Out) {
-		return usage("an archive is nothing for a terminal: name a file or a folder, or send it to a program, as in: %s pull %s - | tar tz", program, p.Name)
+		return usage("an archive is nothing for a terminal: name a file or a folder, or send it to a program, as in: %s pull %s - | tar tz", program, quoted(p.inside)+p.where(""))
 	}
 	content, err := p.Client.GetContent(ctx, p.Name, typed.GetContentOptions{Digest: p.Digest})
 	if err != nil {

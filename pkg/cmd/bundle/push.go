@@ -108,7 +108,7 @@ func (s *session) fromImage(b *v1alpha1.Bundle) error {
 		return nil
 	}
 	return fail(ExitNoContent, fmt.Errorf("the content of bundle %q in namespace %q comes from its image, and nobody writes it", b.Name, b.Namespace),
-		"make another for it: %s create NAME --upload%s; or name another image in spec.source.image.reference", program, s.nameFlag())
+		"make another for it: %s create NAME --upload%s; or name another image in spec.source.image.reference", program, s.where(""))
 }
 
 // builtIn reports whether the server itself unpacks the bundles of a provisioner.

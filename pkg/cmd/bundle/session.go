@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -24,6 +25,8 @@ import (
 type session struct {
 	genericiooptions.IOStreams
 	flags *genericclioptions.ConfigFlags
+	// given are the flags of flags, nil before there is a command.
+	given *pflag.FlagSet
 	quiet bool
 	// modeless says that a folder on this machine has no modes that are worth comparing.
 	modeless bool
@@ -48,14 +51,6 @@ func newSession(streams genericiooptions.IOStreams) *session {
 func (s *session) namespace() (string, error) {
 	namespace, _, err := s.flags.ToRawKubeConfigLoader().Namespace()
 	return namespace, err
-}
-
-// nameFlag is the flag that chose the namespace, with a space in front, for hints.
-func (s *session) nameFlag() string {
-	if s.flags.Namespace == nil || *s.flags.Namespace == "" {
-		return ""
-	}
-	return " -n " + *s.flags.Namespace
 }
 
 func (s *session) clientset() (versioned.Interface, error) {
