@@ -46,10 +46,10 @@ const (
 type Options struct {
 	// Cache keeps what is opened. Without one content is fetched each time, to a temporary folder that goes with it.
 	Cache *Cache
-	// Limits bound content that is opened without a cache, or read by Follow.
+	// Limits bound content that is opened without a cache. What Stream and Follow hand out is bounded by who reads it.
 	Limits tarball.Limits
-	// Patience is how long a transfer goes on trying without getting a byte further. 0 means two minutes, a negative one
-	// that nothing is tried again.
+	// Patience is how long a transfer goes on trying without getting a byte further. 0 means two minutes, of Push five, a
+	// negative one that nothing is tried again.
 	Patience time.Duration
 	// PollInterval is how often Watch and Follow ask for new content where they may not watch bundles.
 	PollInterval time.Duration
