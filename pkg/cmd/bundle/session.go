@@ -32,6 +32,8 @@ type session struct {
 	modeless bool
 	// inside is the bundle, as it was named, of commands for which a 404 may be about a file or a content.
 	inside string
+	// sends means that it is content that is sent, and that may be why the server refuses something.
+	sends  bool
 	trials trials
 }
 
