@@ -32,12 +32,18 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 		return ExitNo
 	}
 	p := s.explain(ctx, err)
-	// Nobody is left to tell of an error.
-	_, _ = fmt.Fprintf(streams.ErrOut, "error: %s\n", clean(p.Error()))
+	s.complain(p)
 	if p.hint != "" {
+		// As for the error.
 		_, _ = fmt.Fprintf(streams.ErrOut, "hint: %s\n", clean(p.hint))
 	}
 	return p.code
+}
+
+// complain writes an error for people.
+func (s *session) complain(err error) {
+	// Nobody is left to tell of an error.
+	_, _ = fmt.Fprintf(s.ErrOut, "error: %s\n", clean(err.Error()))
 }
 
 func (s *session) command() *cobra.Command {

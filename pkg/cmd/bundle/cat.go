@@ -4,13 +4,16 @@
 package bundle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/content/listing"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
@@ -20,6 +23,8 @@ func (s *session) cat() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cat NAME[@REVISION] PATH...",
 		Short: "Print single files of the content, without getting the rest",
+		Long: `Print single files of the content, one after the other, without getting the rest. What is not there is said, and the others are
+printed; it ends with 4 then.`,
 		Example: `  kubectl bundle cat app manifests/deployment.yaml
 
   # As it was before
@@ -31,14 +36,26 @@ func (s *session) cat() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var missing error
 			for _, path := range args[1:] {
-				if err := s.copyFile(cmd.Context(), bundles, t.name, inside([]string{path}), digest); err != nil {
+				err := s.copyFile(cmd.Context(), bundles, t.name, inside([]string{path}), digest)
+				if err != nil && !isMissing(err) {
 					return err
 				}
+				if err != nil && missing != nil {
+					s.complain(missing)
+				}
+				missing = cmp.Or(err, missing)
 			}
-			return nil
+			return missing
 		},
 	}
+}
+
+// isMissing reports whether a path names no file, which those that follow may do.
+func isMissing(err error) bool {
+	p, ok := errors.AsType[*problem](err)
+	return ok && p.code == ExitNotFound || apierrors.HasStatusCause(err, v1alpha1.CauseFileNotFound)
 }
 
 func (s *session) copyFile(ctx context.Context, bundles typed.BundleInterface, name, path, digest string) error {

@@ -124,9 +124,9 @@ func (s *session) none(b *v1alpha1.Bundle, why string) error {
 		"\"kubectl bundle history %s%s\" lists what is kept; the ProvisionerClass says how much (revisionHistoryLimit)", b.Name, s.where(b.Namespace))
 }
 
-// revisions are the contents that a bundle serves, the current one first.
+// revisions are the contents that a bundle serves, the current one first. They are never nil, which JSON has another word for.
 func revisions(b *v1alpha1.Bundle) []v1alpha1.ContentStatus {
-	var contents []v1alpha1.ContentStatus
+	contents := []v1alpha1.ContentStatus{}
 	if b.Status.Content != nil {
 		contents = append(contents, *b.Status.Content)
 	}
