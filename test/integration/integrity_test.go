@@ -93,6 +93,7 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 			`rukpak_content_scrub_damaged_total{store="default"} 1`, `rukpak_content_scrub_blobs_total{store="default"}`,
 			`rukpak_content_scrub_last_completed_timestamp_seconds{store="default"}`, `rukpak_content_garbage_bytes{store="default"}`,
 			`rukpak_content_namespace_bytes{class="raw",namespace="default"}`, "rukpak_etcd_nospace_alarm 0", "rukpak_etcd_db_quota_bytes 8.58",
+			`rukpak_content_store_full{store="default"} 0`, `rukpak_content_store_free_bytes{store="default"}`, `rukpak_content_store_capacity_bytes{store="default"}`,
 		} {
 			if !strings.Contains(metrics, want) {
 				return "they lack " + want
