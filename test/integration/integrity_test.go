@@ -80,6 +80,16 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 	t.Parallel()
 	s, client := standalone(t, "--content-scrub-interval=1s")
 	broken, whole := uploaded(t, client, "broken", 1), uploaded(t, client, "whole", 2)
+	// An alert sees a counter grow, so it has to be there before.
+	eventually(t, "the counters are there", func() string {
+		metrics := string(must(client.RukpakV1alpha1().RESTClient().Get().AbsPath("/metrics").Do(t.Context()).Raw())(t))
+		for _, name := range []string{"damaged", "unreadable", "failures"} {
+			if want := `rukpak_content_scrub_` + name + `_total{store="default"} 0`; !strings.Contains(metrics, want) {
+				return "they lack " + want
+			}
+		}
+		return ""
+	})
 	flip(t, s, broken)
 	isLost(t, client, "broken")
 	isServed(t, client, "whole", whole)
