@@ -13,9 +13,12 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"rukpak.io/apiserver/pkg/content/listing"
 )
 
 // Content is content that is being read. It belongs to one goroutine.
@@ -214,6 +217,9 @@ func (c *Content) expect(offset, length int64) error {
 
 // newContent reads the head of a response: RFC 9110, sections 8.8.3 and 14.4.
 func newContent(response *http.Response, part bool) (*Content, error) {
+	if strings.HasPrefix(response.Header.Get("ETag"), "W/") && response.Header.Get("Content-Type") == listing.MediaType {
+		return nil, ErrIsDirectory
+	}
 	digest, err := strconv.Unquote(response.Header.Get("ETag"))
 	if err != nil || len(digest) != len("sha256:")+2*sha256.Size || digest[:len("sha256:")] != "sha256:" {
 		return nil, fmt.Errorf("the response has no digest for an ETag: %q", response.Header.Get("ETag"))
