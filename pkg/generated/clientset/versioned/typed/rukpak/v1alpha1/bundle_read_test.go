@@ -22,6 +22,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+
+	"rukpak.io/apiserver/pkg/content/listing"
 )
 
 // server answers each request for content by RFC 9110, unless it is told to fail.
@@ -74,8 +76,12 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	if f.other {
 		content = append([]byte("other"), content...)
 	}
-	answer.Header().Set("ETag", strconv.Quote(digestOf(content)))
-	answer.Header().Set("Content-Type", "application/gzip")
+	tag, kind := strconv.Quote(digestOf(content)), "application/gzip"
+	if strings.HasSuffix(req.URL.Path, "/") {
+		tag, kind = "W/"+tag, listing.MediaType
+	}
+	answer.Header().Set("ETag", tag)
+	answer.Header().Set("Content-Type", kind)
 	http.ServeContent(answer, req, "", time.Time{}, bytes.NewReader(content))
 	res := answer.Result()
 	if f.part != "" {
