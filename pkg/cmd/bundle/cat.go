@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
-	"rukpak.io/apiserver/pkg/content/listing"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
 
@@ -64,10 +63,7 @@ func (s *session) copyFile(ctx context.Context, bundles typed.BundleInterface, n
 	}
 	content, err := bundles.GetFile(ctx, name, path, typed.GetFileOptions{Digest: digest})
 	if err != nil {
-		if !isOfOtherType(err) {
-			return err
-		}
-		if e, ok := stat(ctx, bundles, name, digest, path); ok && e.Type != listing.File {
+		if errors.Is(err, typed.ErrIsDirectory) {
 			return fail(ExitNotFound, fmt.Errorf("%s is a directory", path), "%s ls %s %s%s lists it", program, quoted(s.inside), quoted(path), s.where(""))
 		}
 		return err

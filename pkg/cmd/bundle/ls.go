@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"path"
 	"strings"
 	"text/tabwriter"
@@ -178,19 +177,9 @@ func (p *jsonPrinter) end() error {
 	return err
 }
 
-// isOfOtherType reports whether an error may be that there is a file where a directory was asked for, or the other way round: the
-// answer is no error of the API then, and it is one.
-func isOfOtherType(err error) bool {
-	var (
-		status apierrors.APIStatus
-		none   *url.Error
-	)
-	return !errors.As(err, &status) && !errors.As(err, &none)
-}
-
-// instead is the file that was named in place of a directory, if that is why there is no list: a recursive one is refused then.
+// instead is the file that was named in place of a directory, if that is why there is no list: the server refuses a recursive one.
 func instead(ctx context.Context, bundles typed.BundleInterface, name, digest, path string, err error) (listing.Entry, bool) {
-	if !isOfOtherType(err) && !apierrors.IsBadRequest(err) {
+	if !errors.Is(err, typed.ErrNotDirectory) && !apierrors.IsBadRequest(err) {
 		return listing.Entry{}, false
 	}
 	e, ok := stat(ctx, bundles, name, digest, path)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content/listing"
 	"rukpak.io/apiserver/pkg/tarball"
 )
 
@@ -274,7 +275,8 @@ func TestCreateOfRefusedContent(t *testing.T) {
 func TestCatOfADirectory(t *testing.T) {
 	digest := digestOf(nil)
 	url := serveBundle(t, served(), func(w http.ResponseWriter, r *http.Request) bool {
-		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Type", listing.MediaType)
+		w.Header().Set("ETag", `W/"`+digest+`"`)
 		list := `{"path":"","entries":[` + "\n" + `{"name":"a b","type":"Directory"}` + "\n]}\n"
 		_, _ = io.WriteString(w, list)
 		return true
