@@ -205,6 +205,8 @@ func TestPluginFailures(t *testing.T) {
 				{"a directory", []string{"cat", "app", "/"}, 2, []string{"kubectl bundle ls app"}},
 				{"another directory", []string{"cat", "app", "manifests"}, 4, []string{"manifests is a directory", "kubectl bundle ls app manifests"}},
 				{"a link to a directory", []string{"cat", "app", "latest"}, 4, []string{"latest is a directory", "kubectl bundle ls app latest"}},
+				{"a file for a directory", []string{"tree", "app", "data"}, 4, []string{"data is no directory", "kubectl bundle cat app data"}},
+				{"no selector", []string{"list", "-l", "a=b=c"}, 2, []string{"found '='"}},
 				{"no such digest", []string{"pull", "app@" + digestOf(nil)}, 4, []string{"no more, served", "kubectl bundle history"}},
 				{"no server", []string{"list", "-s", "https://127.0.0.1:1"}, 8, []string{"refused", "--context"}},
 				{"no kubeconfig", []string{"list", "--kubeconfig", "/none"}, 9, []string{"/none"}},
