@@ -125,14 +125,28 @@ func TestServerMakesNoOtherPods(t *testing.T) {
 		"root":            {"", func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsNonRoot = nil }, "other than root"},
 		"no seccomp":      {"", func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = nil }, "seccomp"},
 		"more privileges": {"", func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = ptr.To(true) }, "restricted"},
+		"a type of SELinux": {"", func(p *corev1.Pod) {
+			p.Spec.Containers[0].SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+		}, "restricted"},
+		"a type of SELinux of all": {"", func(p *corev1.Pod) { p.Spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} }, "SELinux"},
+		"no AppArmor": {"", func(p *corev1.Pod) {
+			p.Spec.Containers[0].SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		}, "restricted"},
+		"no AppArmor for all": {"", func(p *corev1.Pod) {
+			p.Spec.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		}, "AppArmor"},
+		"no AppArmor by annotation": {"", func(p *corev1.Pod) {
+			p.Annotations["container.apparmor.security.beta.kubernetes.io/"+p.Spec.Containers[0].Name] = "unconfined"
+		}, "AppArmor"},
 		"a capability": {"", func(p *corev1.Pod) {
 			p.Spec.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
 		}, "restricted"},
-		"an init container":    {v1alpha1.UnpackModeImageCopy, func(p *corev1.Pod) { p.Spec.InitContainers[0].SecurityContext.ReadOnlyRootFilesystem = nil }, "restricted"},
-		"another program":      {"", func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"/bin/sh"} }, "own program"},
-		"no program":           {"", func(p *corev1.Pod) { p.Spec.Containers[0].Command = nil }, "own program"},
-		"another image":        {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "registry.invalid/rukpak-apiserver:latest" }, "own program"},
-		"an image named alike": {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "rukpak-apiserver-x:latest" }, "own program"},
+		"an init container":              {v1alpha1.UnpackModeImageCopy, func(p *corev1.Pod) { p.Spec.InitContainers[0].SecurityContext.ReadOnlyRootFilesystem = nil }, "restricted"},
+		"another program":                {"", func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"/bin/sh"} }, "own program"},
+		"no program":                     {"", func(p *corev1.Pod) { p.Spec.Containers[0].Command = nil }, "own program"},
+		"another image":                  {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "registry.invalid/rukpak-apiserver:latest" }, "own program"},
+		"an image of a host named alike": {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "rukpak-apiserver:5000/x:latest" }, "own program"},
+		"an image named alike":           {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "rukpak-apiserver-x:latest" }, "own program"},
 		"another container": {"", func(p *corev1.Pod) {
 			c := p.Spec.Containers[0].DeepCopy()
 			c.Name, c.Image = "x", "x"

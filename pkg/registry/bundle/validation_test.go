@@ -144,7 +144,7 @@ func TestValidationAtUpdate(t *testing.T) {
 			change: func(b *rukpak.Bundle) { b.Spec.ImagePullSecrets = secrets(18) },
 			want:   []string{"spec.imagePullSecrets FieldValueTooMany"},
 		},
-		"another UID":                  {change: func(b *rukpak.Bundle) { b.UID = "other" }, want: []string{"metadata.uid FieldValueInvalid"}},
+		"another UID": {change: func(b *rukpak.Bundle) { b.UID = "other" }, want: []string{"metadata.uid FieldValueInvalid"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := stored(imageBundle("app"))
