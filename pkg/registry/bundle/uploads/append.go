@@ -361,6 +361,6 @@ func (r *REST) lostRace(ctx context.Context, c *call, s *upload.Session) error {
 		return sessionFailed(c, err)
 	}
 	offset := s.Offset()
-	*s = *fresh
+	*s, c.lost = *fresh, true
 	return mismatch(c, offset, s.Offset())
 }

@@ -71,6 +71,12 @@ func (b *body) Read(p []byte) (int, error) {
 // begun reports whether the body was asked for any of its bytes. Of no body it is false.
 func (b *body) begun() bool { return b != nil && (b.Bytes > 0 || b.err != nil) }
 
+// followed reports whether another request to the upload has come while this one was read.
+func (b *body) followed() bool {
+	cause := b.interrupted.Load()
+	return cause != nil && errors.Is(*cause, errInterrupted)
+}
+
 // end notes that all has come. An interruption that came with the last byte is taken back.
 func (b *body) end() {
 	b.mu.Lock()

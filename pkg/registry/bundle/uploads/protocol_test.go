@@ -207,14 +207,7 @@ func TestListAndAbort(t *testing.T) {
 	mine := []string{w.begin(), w.begin()}
 	w.begin("X-User", "joe")
 	w.patch(0, mine[1], 0, []byte("some bytes"), false)
-	var list struct{ Uploads []view }
-	if err := json.Unmarshal(w.do(1, http.MethodGet, root, nil).body, &list); err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, v := range list.Uploads {
-		found = append(found, v.Location)
-	}
+	found := w.listed()
 	slices.Sort(found)
 	slices.Sort(mine)
 	if !slices.Equal(found, mine) {

@@ -140,6 +140,7 @@ type call struct {
 	w         http.ResponseWriter
 	req       *http.Request
 	body      *body // nil for a request without one, or before it is read
+	lost      bool  // others have changed the upload since the request read it
 	responder rest.Responder
 }
 
