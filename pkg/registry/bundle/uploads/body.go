@@ -136,7 +136,7 @@ func (r *REST) begin(c *call, b *body) (end func(), err error) {
 }
 
 // EndAppends ends the requests that append, and those that come, since the server ends: each keeps what it has, and its client goes on
-// from there.
+// from there. Of one that begins an upload nothing is kept, and its client begins anew.
 func (r *REST) EndAppends() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -70,6 +70,9 @@ func (r *REST) broken(c *call, s *upload.Session, err error) error {
 	if removed != nil && !errors.Is(removed, upload.ErrChanged) {
 		klog.FromContext(c.ctx).Error(removed, "Cannot drop an upload that came to nothing", "upload", s.ID)
 	}
+	if errors.Is(c.body.err, errEnded) {
+		return unavailable(c, "take the beginning of an upload", errEnded)
+	}
 	return err
 }
 

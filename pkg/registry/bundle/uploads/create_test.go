@@ -6,6 +6,7 @@ package uploads
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -103,5 +104,26 @@ func TestABeginningThatBreaksOffLeavesNothing(t *testing.T) {
 				t.Errorf("listed are %v, and parts are held by %v", listed, held)
 			}
 		})
+	}
+}
+
+// The end of the server does not wait for a beginning, whose client is told to come again.
+func TestTheEndOfTheServerEndsABeginning(t *testing.T) {
+	w := newWorld(t)
+	conn, _ := w.beginning(0)
+	w.replicas[0].EndAppends()
+	said, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer := string(said); !strings.Contains(answer, " 503 ") || !strings.Contains(answer, errEnded.Error()) || !strings.Contains(answer, `"retryAfterSeconds":1`) {
+		t.Errorf("%s", answer)
+	}
+	// Nor for one that comes later.
+	if a := w.do(0, http.MethodPost, root, []byte("x")); a.code != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", a.code, a.body)
+	}
+	if listed, held := w.listed(), w.held(); len(listed)+len(held) > 0 {
+		t.Errorf("listed are %v, and parts are held by %v", listed, held)
 	}
 }
