@@ -212,13 +212,33 @@ func TestReadingWhereThereIsNothingSaysWhy(t *testing.T) {
 	}
 }
 
+// Whoever may do all is told what there is to do.
 func TestContentKnowsNoOtherMethods(t *testing.T) {
 	s := store(t, "raw", noise("data", 3, 100))
+	all := newUser(t, s.namespace, rule("bundles/content", "*"), rule("bundles/uploads", "*"))
+	uploads := uploadsPath(s.namespace, s.name)
 	for _, w := range bothWays(t) {
 		for _, method := range []string{http.MethodPost, http.MethodPatch, http.MethodDelete} {
-			r := w.do(t, method, s.path(), s.user.token, strings.NewReader("{}"))
-			if r.code != http.StatusForbidden && r.code != http.StatusMethodNotAllowed {
-				t.Errorf("%s: %s is answered with %d: %s", w.name, method, r.code, short(r.body))
+			w.do(t, method, s.path(), s.user.token, strings.NewReader("{}")).expect(t, http.StatusForbidden)
+		}
+		for path, test := range map[string]struct {
+			methods []string
+			allow   string
+		}{
+			s.path():           {[]string{http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodOptions}, "GET, HEAD, PUT"},
+			s.path() + "/data": {[]string{http.MethodPut, http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodOptions}, "GET, HEAD"},
+			uploads:            {[]string{http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}, "GET, HEAD, POST"},
+			uploads + "/id":    {[]string{http.MethodPut, http.MethodPost, http.MethodOptions}, "GET, HEAD, PATCH, DELETE"},
+		} {
+			for _, method := range test.methods {
+				// More than a connection takes after an answer that comes too early.
+				r := w.do(t, method, path, all.token, bytes.NewReader(make([]byte, 4<<20))).expect(t, http.StatusMethodNotAllowed)
+				if got := r.header.Values("Allow"); len(got) != 1 || got[0] != test.allow {
+					t.Errorf("%s: %s %s has Allow %q, want %q", w.name, method, path, got, test.allow)
+				}
+				if status := r.status(t); status.Reason != metav1.StatusReasonMethodNotAllowed {
+					t.Errorf("%s: Status is %+v", w.name, status)
+				}
 			}
 		}
 		s.unchanged(t, w)

@@ -40,7 +40,7 @@ func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOpti
 	}
 	if err != nil {
 		countFailure(err)
-		Refuse(w, req, responder, body.begun(), err)
+		Refuse(w, req, responder.Error, body.begun(), err)
 		return
 	}
 	SetDigest(w.Header(), b.Status.Content.Digest)

@@ -125,6 +125,14 @@ func (*REST) ConnectMethods() []string {
 	return []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete}
 }
 
+// Methods are those that are answered: of the uploads of a bundle, or of one of them, which has a path of its own.
+func Methods(one bool) []string {
+	if one {
+		return []string{http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodDelete}
+	}
+	return []string{http.MethodGet, http.MethodHead, http.MethodPost}
+}
+
 // ProducesMIMETypes is the type of what is answered.
 func (*REST) ProducesMIMETypes(string) []string { return []string{runtime.ContentTypeJSON} }
 
@@ -158,7 +166,7 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 			name: name, id: id, w: w, req: req, responder: responder,
 		}
 		if err := r.serve(c); err != nil {
-			subresource.Refuse(w, req, responder, c.body.begun(), err)
+			subresource.Refuse(w, req, responder.Error, c.body.begun(), err)
 		}
 	}), nil
 }
