@@ -250,7 +250,7 @@ func (i *insider) sendPart(ctx context.Context, out *sender, req *http.Request, 
 	h.Set("Content-Type", p.mediaType)
 	h.Set("ETag", etag(p.digest))
 	h.Set("Repr-Digest", reprDigest(p.digest))
-	tidyRange(req.Header, p.size)
+	tidyRange(req.Method, req.Header, p.size)
 	i.size = p.size
 	http.ServeContent(out, req, "", i.c.UpdateTime.Time, body)
 	// A reader has nothing to lose by a failed close.
