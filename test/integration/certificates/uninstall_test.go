@@ -48,6 +48,10 @@ func (w *world) uninstall(t *testing.T) {
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "unpack", Image: "registry.invalid/x"}}},
 	}, metav1.CreateOptions{}))(t)
 	content := must(w.Kube.CoreV1().RESTClient().Get().AbsPath(contentURL).Do(t.Context()).Raw())(t)
+	classes := w.Rukpak.RukpakV1alpha1().ProvisionerClasses()
+	tuned := must(classes.Patch(t.Context(), "raw", types.MergePatchType, []byte(`{"revisionHistoryLimit":7}`), metav1.PatchOptions{}))(t)
+	tuned.Name, tuned.UID, tuned.ResourceVersion, tuned.ManagedFields = "mine", "", "", nil
+	must(classes.Create(t.Context(), tuned, metav1.CreateOptions{}))(t)
 	out, err := run()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -83,4 +87,38 @@ func (w *world) uninstall(t *testing.T) {
 		_, err := w.Kube.CoreV1().Pods("default").Get(ctx, "left", metav1.GetOptions{})
 		return err
 	})
+	w.restore(t, target, content)
+}
+
+// restore puts what was exported into a new server, as artifacts/deploy/README.md says.
+func (w *world) restore(t *testing.T, exported string, content []byte) {
+	dir := must(harness.MakeDir())(t)
+	s := must(harness.StartStandalone(t.Context(), w.Programs, dir))(t)
+	t.Cleanup(func() {
+		if err := errors.Join(s.Kill(), os.RemoveAll(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := w.Kubectl(t.Context(), dir, s.Kubeconfig(), args...).CombinedOutput(); err != nil {
+			t.Fatalf("kubectl %v: %v: %s", args, err, out)
+		}
+	}
+	client := must(s.Client())(t).RukpakV1alpha1()
+	eventually(t, "it has made its classes", func(ctx context.Context) error {
+		_, err := client.ProvisionerClasses().Get(ctx, "raw", metav1.GetOptions{})
+		return err
+	})
+	run("apply", "-f", filepath.Join(exported, "classes.yaml"))
+	run("create", "-f", filepath.Join(exported, "bundles.yaml"))
+	run("replace", "--raw", contentURL, "-f", filepath.Join(exported, "default", "app.tar.gz"))
+	for _, name := range []string{"raw", "mine"} {
+		if class := must(client.ProvisionerClasses().Get(t.Context(), name, metav1.GetOptions{}))(t); class.RevisionHistoryLimit == nil || *class.RevisionHistoryLimit != 7 {
+			t.Errorf("class %s is not as it was: %+v", name, class)
+		}
+	}
+	if got := must(client.RESTClient().Get().AbsPath(contentURL).Do(t.Context()).Raw())(t); !bytes.Equal(got, content) {
+		t.Errorf("the content that was put back is another: %d bytes, not %d", len(got), len(content))
+	}
 }
