@@ -37,7 +37,8 @@ export_all() {
     [ -n "$digest" ] || continue
     mkdir -p "$dir/$namespace"
     file=$dir/$namespace/$name.tar.gz
-    kubectl get --raw "/apis/rukpak.io/v1alpha1/namespaces/$namespace/bundles/$name/content" >"$file"
+    # Below watch/, where kube-apiserver does not end it after a minute.
+    kubectl get --raw "/apis/rukpak.io/v1alpha1/watch/namespaces/$namespace/bundles/$name/content" >"$file"
     [ "sha256:$(sha256sum <"$file" | cut -d' ' -f1)" = "$digest" ] ||
       die "the content of bundle $namespace/$name is not $digest: nothing was taken away"
   done <<<"$all"

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,10 +25,16 @@ import (
 // uninstall runs the script: first where the API is somebody else's, which it leaves alone, then for good.
 func (w *world) uninstall(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "backup")
+	// The kubectl of the script notes what it is asked for.
+	program, calls := t.TempDir(), filepath.Join(t.TempDir(), "calls")
+	noting := fmt.Sprintf("#!/bin/sh\necho \"$*\" >>%q\nexec %q \"$@\"\n", calls, w.Kubectl(t.Context(), "", "").Path)
+	if err := os.WriteFile(filepath.Join(program, "kubectl"), []byte(noting), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	run := func() (string, error) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(w.Root, "artifacts/deploy/uninstall.sh"), "--export", target)
 		kubectl := w.Kubectl(t.Context(), w.Dir, w.Kubeconfig)
-		cmd.Env = append(kubectl.Env, "PATH="+filepath.Dir(kubectl.Path)+":"+os.Getenv("PATH"))
+		cmd.Env = append(kubectl.Env, "PATH="+program+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
@@ -58,6 +65,10 @@ func (w *world) uninstall(t *testing.T) {
 	}
 	if exported, err := os.ReadFile(filepath.Join(target, "default", "app.tar.gz")); err != nil || !bytes.Equal(exported, content) {
 		t.Errorf("the content is not exported: %v", err)
+	}
+	// kube-apiserver would end any other read after a minute.
+	if asked := string(must(os.ReadFile(calls))(t)); !strings.Contains(asked, "/v1alpha1/watch/namespaces/default/bundles/app/content") {
+		t.Errorf("the content is not read below watch/:\n%s", asked)
 	}
 	for name, want := range map[string]string{"classes.yaml": "rukpak.io/plain", "bundles.yaml": "name: app"} {
 		raw, err := os.ReadFile(filepath.Join(target, name))
