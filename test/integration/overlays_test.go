@@ -149,6 +149,24 @@ func environment(c corev1.Container, name string) *corev1.EnvVar {
 	return &c.Env[i]
 }
 
+// TestPrioritiesHaveAQuota looks whether pods are admitted where the priority classes of the system are limited to namespaces with
+// a quota for them.
+func TestPrioritiesHaveAQuota(t *testing.T) {
+	t.Parallel()
+	for name, dir := range overlays(t) {
+		objects := build(t, dir)
+		quota := find[corev1.ResourceQuota](t, objects, "ResourceQuota", "rukpak-critical-pods")
+		scope := quota.Spec.ScopeSelector.MatchExpressions[0]
+		for _, o := range objects {
+			class, _, _ := unstructured.NestedString(o.Object, "spec", "template", "spec", "priorityClassName")
+			covered := quota.Namespace == o.GetNamespace() && scope.ScopeName == corev1.ResourceQuotaScopePriorityClass && slices.Contains(scope.Values, class)
+			if class != "" && !covered {
+				t.Errorf("%s: %s %s has the priority %s, which no quota allows", name, o.GetKind(), o.GetName(), class)
+			}
+		}
+	}
+}
+
 func TestImageIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	const image = "registry.example/rukpak-apiserver:v7"
