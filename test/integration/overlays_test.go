@@ -229,6 +229,22 @@ func TestHighlyAvailable(t *testing.T) {
 	}
 }
 
+// TestMembersJoinWithoutANewTemplate looks whether a member that lost its volume can join again without a change of the template, at
+// which the controller would restart members whichever of them are well.
+func TestMembersJoinWithoutANewTemplate(t *testing.T) {
+	t.Parallel()
+	etcd := find[appsv1.StatefulSet](t, build(t, overlays(t)["ha"]), "StatefulSet", "rukpak-etcd").Spec.Template.Spec.Containers[0]
+	for _, arg := range etcd.Args {
+		if strings.HasPrefix(arg, "--initial-cluster-state") {
+			t.Errorf("the flag %s wins over the environment", arg)
+		}
+	}
+	from := environment(etcd, "ETCD_INITIAL_CLUSTER_STATE").ValueFrom
+	if from == nil || from.ConfigMapKeyRef == nil || from.ConfigMapKeyRef.Optional == nil || !*from.ConfigMapKeyRef.Optional {
+		t.Errorf("the state is not from a ConfigMap that may be missing: %s", encode(t, from))
+	}
+}
+
 // TestCertificatesOfEtcdFit makes the certificates as the Job does, with the permissions that it has, and looks
 // whether the members' names are theirs, and every Secret that a pod mounts is made.
 func TestCertificatesOfEtcdFit(t *testing.T) {
