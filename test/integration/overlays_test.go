@@ -17,7 +17,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -242,6 +244,44 @@ func TestMembersJoinWithoutANewTemplate(t *testing.T) {
 	from := environment(etcd, "ETCD_INITIAL_CLUSTER_STATE").ValueFrom
 	if from == nil || from.ConfigMapKeyRef == nil || from.ConfigMapKeyRef.Optional == nil || !*from.ConfigMapKeyRef.Optional {
 		t.Errorf("the state is not from a ConfigMap that may be missing: %s", encode(t, from))
+	}
+}
+
+// TestBackupFitsEtcd looks whether the examples that save etcd and put it back are about the etcd of the overlay.
+func TestBackupFitsEtcd(t *testing.T) {
+	t.Parallel()
+	objects := build(t, overlays(t)["ha"])
+	etcd := find[appsv1.StatefulSet](t, objects, "StatefulSet", "rukpak-etcd")
+	example := func(name string) []unstructured.Unstructured {
+		raw := must(os.ReadFile(filepath.Join(shared.Root, "artifacts/examples", name)))(t)
+		return objectsOf(t, bytes.ReplaceAll(raw, []byte("rukpak-etcd-n"), []byte("rukpak-etcd-2")))
+	}
+	backup := find[batchv1.CronJob](t, example("etcd-backup.yaml"), "CronJob", "rukpak-etcd-backup").Spec.JobTemplate.Spec.Template
+	restore := find[batchv1.Job](t, example("etcd-restore.yaml"), "Job", "restore-rukpak-etcd-2").Spec.Template
+	member := etcd.Spec.Template.Spec.Containers[0]
+	for name, pod := range map[string]corev1.PodTemplateSpec{"backup": backup, "restore": restore} {
+		if image := pod.Spec.Containers[0].Image; image != member.Image {
+			t.Errorf("%s runs %s, and etcd %s", name, image, member.Image)
+		}
+	}
+	policy := find[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", "rukpak-etcd")
+	if !slices.ContainsFunc(policy.Spec.Ingress, func(rule networkingv1.NetworkPolicyIngressRule) bool {
+		return rule.Ports[0].Port.StrVal == "client" && slices.ContainsFunc(rule.From, func(peer networkingv1.NetworkPolicyPeer) bool {
+			return labels.SelectorFromSet(peer.PodSelector.MatchLabels).Matches(labels.Set(backup.Labels))
+		})
+	}) {
+		t.Errorf("pods with the labels %v may not connect", backup.Labels)
+	}
+	args := restore.Spec.Containers[0].Args
+	for _, flag := range []string{"--data-dir=", "--initial-cluster=", "--initial-cluster-token="} {
+		i := slices.IndexFunc(member.Args, func(arg string) bool { return strings.HasPrefix(arg, flag) })
+		if !slices.Contains(args, member.Args[i]) {
+			t.Errorf("it is restored with %v, and etcd runs with %s", args, member.Args[i])
+		}
+	}
+	claim := find[corev1.PersistentVolumeClaim](t, example("etcd-restore.yaml"), "PersistentVolumeClaim", etcd.Spec.VolumeClaimTemplates[0].Name+"-rukpak-etcd-2")
+	if encode(t, claim.Spec) != encode(t, etcd.Spec.VolumeClaimTemplates[0].Spec) {
+		t.Errorf("the claim is %s", encode(t, claim.Spec))
 	}
 }
 
