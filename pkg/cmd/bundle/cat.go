@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rukpak.io/apiserver/pkg/content/listing"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
 
@@ -47,10 +46,7 @@ func (s *session) copyFile(ctx context.Context, bundles typed.BundleInterface, n
 	}
 	content, err := bundles.GetFile(ctx, name, path, typed.GetFileOptions{Digest: digest})
 	if err != nil {
-		if !isOfOtherType(err) {
-			return err
-		}
-		if e, ok := stat(ctx, bundles, name, digest, path); ok && e.Type != listing.File {
+		if errors.Is(err, typed.ErrIsDirectory) {
 			return fail(ExitNotFound, fmt.Errorf("%s is a directory", path), "%s ls %s %s%s lists it", program, name, path, s.nameFlag())
 		}
 		return err

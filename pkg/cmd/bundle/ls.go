@@ -10,13 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"path"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"rukpak.io/apiserver/pkg/bytesize"
 	"rukpak.io/apiserver/pkg/content/listing"
@@ -60,8 +58,8 @@ func (s *session) ls() *cobra.Command {
 				return usage("-o is json, name or wide, not %q", output)
 			}
 			for e, err := range files {
-				if err != nil && isOfOtherType(err) {
-					// What was named may be a file, of which there is no list.
+				if errors.Is(err, typed.ErrNotDirectory) {
+					// What was named is a file, of which there is no list.
 					if one, ok := stat(cmd.Context(), bundles, t.name, digest, inside(args[1:])); ok && one.Type != listing.Directory {
 						e, err = one, nil
 					}
@@ -177,16 +175,6 @@ func (p *jsonPrinter) end() error {
 	}
 	_, err := io.WriteString(p.out, text)
 	return err
-}
-
-// isOfOtherType reports whether an error may be that there is a file where a directory was asked for, or the other way round: the
-// answer is no error of the API then, and it is one.
-func isOfOtherType(err error) bool {
-	var (
-		status apierrors.APIStatus
-		none   *url.Error
-	)
-	return !errors.As(err, &status) && !errors.As(err, &none)
 }
 
 // stat finds an entry in the list of the directory that it is in.

@@ -92,7 +92,7 @@ func TestValues(t *testing.T) {
 			"spec.template.spec.volumes.0.secret.secretName":           "s",
 			"spec.template.spec.containers.0.volumeMounts.0.mountPath": "/own",
 			"spec.template.spec.containers.0.volumeMounts.1.mountPath": "/var/lib/rukpak-apiserver",
-			"spec.template.spec.volumes.1.configMap.name":              "rukpak-apiserver-audit-2h89b2kkcm",
+			"spec.template.spec.volumes.1.configMap.name":              "rukpak-apiserver-audit-h6gtfm6tmk",
 		}},
 		// What makes etcd's certificates runs the server's image as well.
 		{"where pods run", "topology=ha,imagePullSecrets[0].name=regcred,tolerations[0].key=infra,nodeSelector.pool=infra,image.tag=1", "Job/elsewhere/rukpak-etcd-certs-" + hash("rukpak-apiserver:1"), map[string]any{

@@ -41,10 +41,17 @@ type ListFilesOptions struct {
 	Patience time.Duration
 }
 
+var (
+	// ErrIsDirectory means that a file was asked for where there is a directory.
+	ErrIsDirectory = errors.New("is a directory")
+	// ErrNotDirectory means that a list was asked for where there is no directory.
+	ErrNotDirectory = errors.New("not a directory")
+)
+
 var errPath = errors.New("a path has no empty components, and none that is . or ..")
 
-// GetFile opens a file of a bundle's content by its path, in which symbolic links are followed. Digest and size of what it
-// returns are those of the file. It goes on where it broke off as GetContent does, if the file is the same then.
+// GetFile opens a file of a bundle's content by its path, in which symbolic links are followed. A directory there is the error
+// ErrIsDirectory. Digest and size of what it returns are those of the file. It goes on where it broke off as GetContent does, if the file is the same then.
 func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOptions) (*Content, error) {
 	if path == "" || strings.HasSuffix(path, "/") {
 		return nil, fmt.Errorf("file %q of bundle %q: that is a directory", path, name)
@@ -69,7 +76,8 @@ func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOp
 	return content, nil
 }
 
-// ListFiles goes through the entries of a directory of a bundle's content, in the order of their names; "" is the root. The
+// ListFiles goes through the entries of a directory of a bundle's content, in the order of their names; "" is the root. Something
+// else there is the error ErrNotDirectory. The
 // list is read as the loop goes on. An error is the last thing that it yields. Until the first entry has come the list is asked
 // for again where GetContent would do so; one that breaks off later, or brings nothing for a minute, is an error.
 //
@@ -103,6 +111,10 @@ func (c *bundles) listFiles(ctx context.Context, name, path string, opts ListFil
 	}
 	// It was only read.
 	defer response.Body.Close()
+	if strings.HasPrefix(response.Header.Get("ETag"), `"`) {
+		// A list has a weak one.
+		return fmt.Errorf("files of bundle %q: %q is %w", name, path, ErrNotDirectory)
+	}
 	body := &breakable{Reader: response.Body}
 	begun := false
 	err = listing.Read(body, func(e listing.Entry) error {

@@ -22,6 +22,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+
+	"rukpak.io/apiserver/pkg/content/listing"
 )
 
 // server answers each request for content by RFC 9110, unless it is told to fail.
@@ -40,6 +42,8 @@ type fault struct {
 	after string        // its Retry-After
 	cut   int           // how many bytes come until it breaks off
 	stall bool          // or until nothing comes any more
+	ends  bool          // or until it ends, as if that were all
+	part  string        // the Content-Range of the answer
 	other bool          // other content is served by now
 	takes time.Duration // until the answer
 }
@@ -72,10 +76,17 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	if f.other {
 		content = append([]byte("other"), content...)
 	}
-	answer.Header().Set("ETag", strconv.Quote(digestOf(content)))
-	answer.Header().Set("Content-Type", "application/gzip")
+	tag, kind := strconv.Quote(digestOf(content)), "application/gzip"
+	if strings.HasSuffix(req.URL.Path, "/") {
+		tag, kind = "W/"+tag, listing.MediaType
+	}
+	answer.Header().Set("ETag", tag)
+	answer.Header().Set("Content-Type", kind)
 	http.ServeContent(answer, req, "", time.Time{}, bytes.NewReader(content))
 	res := answer.Result()
+	if f.part != "" {
+		res.Header.Set("Content-Range", f.part)
+	}
 	res.ContentLength = int64(answer.Body.Len())
 	if f.cut >= 0 {
 		reader, writer := io.Pipe()
@@ -83,7 +94,10 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 		context.AfterFunc(req.Context(), func() { _ = writer.CloseWithError(req.Context().Err()) })
 		go func() {
 			_, _ = io.CopyN(writer, whole, int64(f.cut))
-			if !f.stall {
+			switch {
+			case f.ends:
+				_ = writer.Close()
+			case !f.stall:
 				_ = writer.CloseWithError(io.ErrUnexpectedEOF)
 			}
 		}()
@@ -131,6 +145,8 @@ func TestGetContentGoesOnWhereItWasCut(t *testing.T) {
 		"below watch":        {opts: GetContentOptions{BelowWatch: true}, faults: []fault{{cut: 10}}, requests: []string{below, rest(below, 10, "99")}},
 		"a part": {opts: GetContentOptions{Offset: 20, Length: 50}, faults: []fault{{cut: 30}}, want: content[20:70],
 			requests: []string{contentPath + " bytes=20-69", rest(contentPath, 50, "69")}},
+		"a part of a part": {opts: GetContentOptions{Offset: 20, Length: 50}, faults: []fault{{cut: 30, ends: true, part: "bytes 20-49/100"}}, want: content[20:70],
+			requests: []string{contentPath + " bytes=20-69", rest(contentPath, 50, "69")}},
 		"the rest": {opts: GetContentOptions{Offset: 20, IfDigest: digest}, faults: []fault{{cut: 30}}, want: content[20:],
 			requests: []string{contentPath + " bytes=20-", rest(contentPath, 50, "99")}},
 	} {
@@ -171,11 +187,17 @@ func TestGetContentGivesUp(t *testing.T) {
 		atLeast time.Duration
 		atMost  time.Duration
 	}{
-		"no server":            {fault: fault{err: refused}, first: fault{err: refused}, want: isError(refused), atLeast: readPatience - readMaxPause, atMost: readPatience},
-		"no server any more":   {fault: fault{err: refused}, first: fault{cut: 10}, want: isError(refused), atLeast: readPatience - readMaxPause, atMost: readPatience},
-		"always cut at once":   {first: fault{cut: 10}, want: isError(io.ErrUnexpectedEOF), atLeast: readPatience - readMaxPause, atMost: readPatience},
-		"never a byte":         {first: fault{stall: true}, fault: fault{stall: true}, want: isError(errReadStalled), atLeast: readPatience, atMost: readPatience + 2*readStall},
-		"never an answer":      {first: fault{takes: time.Hour}, fault: fault{takes: time.Hour}, want: isError(errReadStalled), atLeast: readPatience - readStall, atMost: readPatience + readStall},
+		"no server":          {fault: fault{err: refused}, first: fault{err: refused}, want: isError(refused), atLeast: readPatience - readMaxPause, atMost: readPatience},
+		"no server any more": {fault: fault{err: refused}, first: fault{cut: 10}, want: isError(refused), atLeast: readPatience - readMaxPause, atMost: readPatience},
+		"always cut at once": {first: fault{cut: 10}, want: isError(io.ErrUnexpectedEOF), atLeast: readPatience - readMaxPause, atMost: readPatience},
+		"never a byte":       {first: fault{stall: true}, fault: fault{stall: true}, want: isError(errReadStalled), atLeast: readPatience, atMost: readPatience + 2*readStall},
+		"never an answer":    {first: fault{takes: time.Hour}, fault: fault{takes: time.Hour}, want: isError(errReadStalled), atLeast: readPatience - readStall, atMost: readPatience + readStall},
+		"ends at once": {first: fault{cut: 10, ends: true}, fault: fault{ends: true}, want: func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) },
+			atLeast: readPatience - readMaxPause, atMost: readPatience},
+		"no part":              {opts: GetContentOptions{Offset: 10, Length: 5}, first: fault{part: "bytes 10-9/100"}, want: isNotThePart},
+		"another part":         {opts: GetContentOptions{Offset: 10, Length: 5}, first: fault{part: "bytes 20-24/100"}, want: isNotThePart},
+		"a longer part":        {opts: GetContentOptions{Offset: 10, Length: 5}, first: fault{part: "bytes 10-15/100"}, want: isNotThePart},
+		"another content":      {opts: GetContentOptions{Digest: digestOf(nil)}, want: isError(ErrDigestMismatch)},
 		"no patience":          {opts: GetContentOptions{Patience: -1}, first: fault{err: refused}, want: isError(refused)},
 		"no patience any more": {opts: GetContentOptions{Patience: -1}, first: fault{cut: 10}, want: isError(io.ErrUnexpectedEOF)},
 		"a little patience":    {opts: GetContentOptions{Patience: time.Second}, first: fault{code: 429, after: "5"}, want: apierrors.IsTooManyRequests},
@@ -260,6 +282,10 @@ func TestWhatBringsNothingIsEndedAlone(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func isNotThePart(err error) bool {
+	return strings.Contains(err.Error(), "not the part that was asked for")
 }
 
 func isError(target error) func(error) bool {
