@@ -20,9 +20,10 @@ die() {
   exit 1
 }
 
-# objects RESOURCE...: as they can be created again.
+# objects RESOURCE...: as they can be created again. As a list of this API's group, which a server that
+# stands alone knows as well.
 objects() {
-  kubectl get "$@" -o yaml | grep -vE '^    (uid|resourceVersion|creationTimestamp|generation): '
+  kubectl get "$@" -o yaml | sed '1s|^apiVersion: v1$|apiVersion: rukpak.io/v1alpha1|' | grep -vE '^    (uid|resourceVersion|creationTimestamp|generation): '
 }
 
 export_all() {
