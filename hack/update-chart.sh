@@ -24,6 +24,7 @@ template() {
     awk -v RS='---\n' '!/(^|\n)kind: Namespace\n/ {printf "---\n%s", $0}' |
     sed -e 's/rukpak-system/{{ .Release.Namespace }}/g' \
       -e 's/rukpak-apiserver:latest/{{ include "image" . }}/' \
+      -e 's/^\( *\)\(priorityClassName:\|-\) system-cluster-critical$/\1\2 {{ .Values.priorityClassName }}/' \
       -e 's/memory: 512Mi$/memory: {{ .Values.memory.limit }}/' \
       -e 's/value: 400MiB$/value: {{ .Values.memory.goLimit }}/' \
       -e 's/value: etcd:?capacity=1Gi$/value: {{ .Values.ha.contentStore | quote }}/' \
@@ -53,7 +54,7 @@ template() {
         print indent "{{- toYaml . | nindent " length(indent) " }}"
         print indent "{{- end }}"
       }
-      function end() { if (optional) print "{{- end }}"; optional = 0; name = kind = held = "" }
+      function end() { if (optional) print "{{- end }}"; optional = ""; name = kind = held = "" }
       /^---$/ {end(); held = $0; next}
       # Whose object it is, is known from its name.
       held != "" {
@@ -61,8 +62,8 @@ template() {
         if ($1 == "kind:" && kind == "") kind = $2
         if (!/^  name: /) next
         name = $2
-        optional = name ~ /^rukpak-etcd/
-        if (optional) print "{{- if not .Values.ha.etcd.servers }}"
+        optional = name ~ /^rukpak-etcd/ ? "not .Values.ha.etcd.servers" : kind == "ResourceQuota" ? ".Values.priorityClassName" : ""
+        if (optional) print "{{- if " optional " }}"
         # A Job cannot be changed: it is named after its image.
         if (kind == "Job") held = held "-{{ include \"image\" . | sha256sum | trunc 8 }}"
         print held

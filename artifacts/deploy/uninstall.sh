@@ -20,9 +20,10 @@ die() {
   exit 1
 }
 
-# objects RESOURCE...: as they can be created again.
+# objects RESOURCE...: as they can be created again. As a list of this API's group, which a server that
+# stands alone knows as well.
 objects() {
-  kubectl get "$@" -o yaml | grep -vE '^    (uid|resourceVersion|creationTimestamp|generation): '
+  kubectl get "$@" -o yaml | sed '1s|^apiVersion: v1$|apiVersion: rukpak.io/v1alpha1|' | grep -vE '^    (uid|resourceVersion|creationTimestamp|generation): '
 }
 
 export_all() {
@@ -37,7 +38,8 @@ export_all() {
     [ -n "$digest" ] || continue
     mkdir -p "$dir/$namespace"
     file=$dir/$namespace/$name.tar.gz
-    kubectl get --raw "/apis/rukpak.io/v1alpha1/namespaces/$namespace/bundles/$name/content" >"$file"
+    # Below watch/, where kube-apiserver does not end it after a minute.
+    kubectl get --raw "/apis/rukpak.io/v1alpha1/watch/namespaces/$namespace/bundles/$name/content" >"$file"
     [ "sha256:$(sha256sum <"$file" | cut -d' ' -f1)" = "$digest" ] ||
       die "the content of bundle $namespace/$name is not $digest: nothing was taken away"
   done <<<"$all"

@@ -106,7 +106,7 @@ func TestTheCommandLine(t *testing.T) {
 		{"content", "--kubeconfig=" + config + " team/app " + dir, 0, "", ""},
 		{"content again", "--kubeconfig=" + config + " team/app " + dir, 0, "", ""},
 		{"check", "check " + dir, 0, digest + "\n", ""},
-		{"a bundle that is not there", "--kubeconfig=" + config + " --timeout=50ms team/none " + empty, 1, "", "no content of bundle team/none within 50ms"},
+		{"a bundle that is not there", "--kubeconfig=" + config + " --timeout=50ms team/none " + empty, 1, "", "no content of bundle team/none was in place within 50ms"},
 		{"a folder that is not there", "--kubeconfig=" + config + " team/app " + dir + "/none", 1, "", "there is no folder " + dir + "/none"},
 		{"a signal that is none", "--kubeconfig=" + config + " --signal-pid-file=x --signal=NEVER team/app " + dir, 1, "", `"NEVER" is no signal`},
 		{"something foreign", "--kubeconfig=" + config + " team/app " + foreign, 1, "", foreign + "/current is a file that was not put there by rukpak-fetch"},

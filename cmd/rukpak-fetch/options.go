@@ -153,7 +153,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	}
 	if o.timeout > 0 && !o.follow {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("there was no content of bundle %s/%s within %s", o.namespace, o.name, o.timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("no content of bundle %s/%s was in place within %s", o.namespace, o.name, o.timeout))
 		defer cancel()
 	}
 	volume, err := fetch.OpenVolume(ctx, o.dir, fetch.VolumeOptions{Keep: o.keep, Grace: o.grace, Limits: tarball.Limits{Bytes: o.maxBytes}})

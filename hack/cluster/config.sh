@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # shellcheck shell=bash
-# Configuration files of the node's programs. To be sourced; write_config
+# Configuration files of the cluster's programs. To be sourced; write_config
 # writes those that would change.
 
 # put FILE: standard input becomes its content; a file that has it already is
@@ -64,6 +64,23 @@ cni_config() {
 	END
 }
 
+# The priority classes of the system take a quota of the namespace, as on GKE.
+admission_config() {
+  put "$RUN/kube-apiserver.admission.yaml" <<-END
+	apiVersion: apiserver.config.k8s.io/v1
+	kind: AdmissionConfiguration
+	plugins:
+	- name: ResourceQuota
+	  configuration:
+	    apiVersion: apiserver.config.k8s.io/v1
+	    kind: ResourceQuotaConfiguration
+	    limitedResources:
+	    - resource: pods
+	      matchScopes:
+	      - {scopeName: PriorityClass, operator: In, values: [system-cluster-critical, system-node-critical]}
+	END
+}
+
 # A container that was killed starts again after a second at most, so that tests
 # can kill the server often. Images are pulled beside one another, so that a registry which
 # a test lets hang holds up nobody else. cgroup v1 is allowed where the machine has no v2.
@@ -110,6 +127,7 @@ write_config() {
   mkdir -p "$RUN"/{cni,containerd/certs.d}
   containerd_config
   cni_config
+  admission_config
   kubelet_config
   proxy_config
 }

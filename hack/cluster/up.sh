@@ -94,6 +94,7 @@ start_apiserver() {
   start kube-apiserver $APISERVER_PORT --etcd-servers=http://127.0.0.1:$ETCD_PORT \
     --bind-address=$NODE_IP --advertise-address=$NODE_IP --secure-port=$APISERVER_PORT \
     --service-cluster-ip-range=$SERVICE_CIDR --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
+    --admission-control-config-file="$RUN/kube-apiserver.admission.yaml" \
     --allow-privileged=true --client-ca-file="$pki/ca.crt" \
     --tls-cert-file="$pki/apiserver.crt" --tls-private-key-file="$pki/apiserver.key" \
     --kubelet-client-certificate="$pki/apiserver-kubelet-client.crt" --kubelet-client-key="$pki/apiserver-kubelet-client.key" \

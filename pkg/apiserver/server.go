@@ -71,7 +71,7 @@ func New(config *genericapiserver.RecommendedConfig, etcd Etcd, gate Gate, extra
 	config.Authorization.Authorizer = both
 	config.RequestInfoResolver = infoResolver{genericapiserver.NewRequestInfoResolver(&config.Config)}
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = serveWatchPrefix(handler)
+		handler = serveWatchPrefix(refuseMethods(handler))
 		handler = refuse(handler, gate)
 		if etcd != nil {
 			handler = failEarly(handler, etcd)

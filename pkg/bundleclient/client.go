@@ -8,12 +8,14 @@
 //	files, err := client.Open(ctx, "team-a", "app", bundleclient.OpenOptions{})   // an io/fs.FS, on disk
 //	defer files.Close()
 //
+//	remote, err := client.OpenRemote(ctx, "team-a", "app", bundleclient.OpenOptions{}) // an io/fs.FS that reads single files from the server
+//
 //	err = client.Watch(ctx, "team-a", "app",                                     // now, and whenever there is new content
 //		func(ctx context.Context, bundle *v1alpha1.Bundle, files fs.FS) error { … })
 //
 //	bundle, err := client.Push(ctx, "team-a", "app", os.DirFS("app"), bundleclient.PushOptions{})
 //
-// Files of Open and Watch are seen only when the whole content has had its digest. Stream and Follow hand out bytes before: only
+// Files of Open and Watch are seen only when the whole content has had its digest. Stream, Follow and the files of OpenRemote hand out bytes before: only
 // io.EOF says that they were right. What breaks off goes on where it was, and nothing is held in memory whole. All of it takes get on bundles/content; Watch is quicker with watch on bundles, and Push needs what
 // UploadContent of the clientset does.
 package bundleclient
@@ -46,10 +48,10 @@ const (
 type Options struct {
 	// Cache keeps what is opened. Without one content is fetched each time, to a temporary folder that goes with it.
 	Cache *Cache
-	// Limits bound content that is opened without a cache, or read by Follow.
+	// Limits bound content that is opened without a cache. What Stream and Follow hand out is bounded by who reads it.
 	Limits tarball.Limits
-	// Patience is how long a transfer goes on trying without getting a byte further. 0 means two minutes, a negative one
-	// that nothing is tried again.
+	// Patience is how long a transfer goes on trying without getting a byte further. 0 means two minutes, of Push five, a
+	// negative one that nothing is tried again.
 	Patience time.Duration
 	// PollInterval is how often Watch and Follow ask for new content where they may not watch bundles.
 	PollInterval time.Duration

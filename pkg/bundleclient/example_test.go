@@ -54,6 +54,29 @@ func ExampleClient_Open() {
 	// Output: [manifests/app.yaml manifests/service.yaml]
 }
 
+// One file of a bundle is read without fetching the others.
+func ExampleClient_OpenRemote() {
+	ctx := context.Background()
+	config, err := inCluster() // rest.InClusterConfig()
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err := bundleclient.NewForConfig(config, bundleclient.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	files, err := client.OpenRemote(ctx, "team-a", "app", bundleclient.OpenOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	manifest, err := fs.ReadFile(files, "manifests/app.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s", manifest)
+	// Output: kind: Deployment
+}
+
 // A cache on disk, which all processes of a user may share, keeps contents by their digest.
 func ExampleOpenCache() {
 	dir, err := os.MkdirTemp("", "example-")

@@ -16,6 +16,7 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/bundleclient"
+	"rukpak.io/apiserver/pkg/diskfull"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
 
@@ -36,8 +37,9 @@ type Fetch struct {
 // errDone ends following that has reached what it was for.
 var errDone = errors.New("done")
 
-// Once puts the content that the bundle has into the volume. It waits for one, and tries again what fails, until ctx ends. What
-// is foreign in the volume (ErrForeign) ends it, since no other try does better.
+// Once puts the content that the bundle has into the volume. It waits for one, and tries again what fails, until ctx ends; then
+// the error is what failed last, if anything did, and why ctx ended. What is foreign in the volume (ErrForeign) ends it, since
+// no other try does better.
 func (f *Fetch) Once(ctx context.Context) error {
 	if _, err := f.settled(); err != nil {
 		return err
@@ -46,12 +48,17 @@ func (f *Fetch) Once(ctx context.Context) error {
 	defer done(nil)
 	var failure error
 	err := f.follow(following, "", func(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
-		if failure = f.put(ctx, b, content); failure == nil {
+		err := f.put(ctx, b, content)
+		switch {
+		case err == nil:
 			done(errDone)
-		} else if errors.Is(failure, ErrForeign) {
-			done(failure)
+		case errors.Is(err, ErrForeign):
+			done(err)
 		}
-		return failure
+		if failure == nil || ctx.Err() == nil {
+			failure = err // and not that time was over in the middle of the next try
+		}
+		return err
 	})
 	if errors.Is(err, errDone) {
 		return f.Volume.Prune(time.Now())
@@ -59,10 +66,13 @@ func (f *Fetch) Once(ctx context.Context) error {
 	if errors.Is(err, ErrForeign) {
 		return err
 	}
-	if failure == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		failure = f.look(context.WithoutCancel(ctx))
+	if failure != nil {
+		return fmt.Errorf("%w (%w)", failure, err)
 	}
-	return errors.Join(err, failure)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = errors.Join(err, f.look(context.WithoutCancel(ctx)))
+	}
+	return err
 }
 
 // Follow puts each content that the bundle gets into the volume, until ctx ends, or something is foreign there (ErrForeign).
@@ -129,8 +139,16 @@ func (f *Fetch) prune(ctx context.Context) {
 	}
 }
 
-// put makes content the current one, and tells of it.
+// put makes content the current one, and tells of it. Where there is no room for it what is old goes, for the next try.
 func (f *Fetch) put(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
+	err := f.replace(ctx, b, content)
+	if !diskfull.Is(err) {
+		return err
+	}
+	return errors.Join(full(f.Volume.dir, b.Status.Content, err), f.Volume.Prune(time.Now()))
+}
+
+func (f *Fetch) replace(ctx context.Context, b *v1alpha1.Bundle, content *typed.Content) error {
 	first, err := Current(f.Volume.dir)
 	if err != nil {
 		return err

@@ -97,17 +97,13 @@ func ours(path string, kind fs.FileMode) (bool, error) {
 	return true, nil
 }
 
-// OpenVolume opens a folder that is there, and waits for another who has it open. What one who was killed left half-done is removed.
+// OpenVolume opens a folder that is there, and waits for another who has it open, and for room where not even a lock fits. What one who was killed left half-done is removed.
 func OpenVolume(ctx context.Context, dir string, opts VolumeOptions) (*Volume, error) {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("open the volume: there is no folder %s: mount a volume there, or make it: %w", dir, os.ErrNotExist)
 	}
 	lock := filepath.Join(dir, lockName)
-	_, err := ours(lock, 0)
-	var held *os.File
-	if err == nil {
-		held, err = flock.TryOpen(lock, flock.Exclusive)
-	}
+	held, err := take(ctx, lock)
 	if errors.Is(err, flock.ErrBusy) {
 		klog.FromContext(ctx).Info("Another rukpak-fetch has the folder: waiting until it ends", "dir", dir)
 		held, err = flock.Open(ctx, lock, flock.Exclusive)

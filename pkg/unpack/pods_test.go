@@ -130,6 +130,15 @@ func TestClassMendsAnAttemptThatWaits(t *testing.T) {
 	})
 }
 
+// TestQuotaThatWantsLimits: that there is room does not help a pod that does not say what it takes.
+func TestQuotaThatWantsLimits(t *testing.T) {
+	inWorld(t, started(testClass(), testBundle()), func(w *world) {
+		w.setRefusal(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("failed quota: compute: must specify limits.cpu for: unpack")))
+		w.start()
+		w.expect(metav1.ConditionUnknown, v1alpha1.ReasonPodRefused, "attempt 1 failed", "unpack.podTemplate.resources", "LimitRange", "must specify limits.cpu")
+	})
+}
+
 func TestRefusedPods(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, test := range map[string]struct {

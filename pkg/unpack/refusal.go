@@ -22,7 +22,17 @@ func refused(err error, mode v1alpha1.UnpackMode) *verdict {
 	if !ok {
 		return nil
 	}
-	return &verdict{reason: reason, message: pod.Words("the cluster refuses the pod", err.Error())}
+	what := "the cluster refuses the pod"
+	if demandsResources(err) {
+		what = "a ResourceQuota wants the pod to say what it takes: set it in unpack.podTemplate.resources of the class, or give the namespace a LimitRange with defaults"
+	}
+	return &verdict{reason: reason, message: pod.Words(what, err.Error())}
+}
+
+// demandsResources tells whether a ResourceQuota refuses a pod that does not say how much it takes of what is counted, as in
+// "failed quota: compute: must specify limits.cpu for: unpack". There may be room.
+func demandsResources(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "failed quota")
 }
 
 // accountMissing is what it means that the service account of a pod does not exist.
@@ -42,7 +52,7 @@ func refusal(err error, mode v1alpha1.UnpackMode) (reason string, ok bool) {
 		return v1alpha1.ReasonNamespaceTerminating, true
 	case apierrors.IsForbidden(err):
 		switch {
-		case strings.Contains(message, "exceeded quota"), strings.Contains(message, "failed quota"):
+		case strings.Contains(message, "exceeded quota"):
 			return v1alpha1.ReasonQuotaExceeded, true
 		case strings.Contains(message, "error looking up service account"), strings.Contains(message, "serviceaccount") && strings.Contains(message, "not found"):
 			return v1alpha1.ReasonServiceAccountMissing, true

@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -232,4 +234,34 @@ func secondAttempt(t *testing.T, namespace, name string) (*v1alpha1.UnpackStatus
 		return ""
 	})
 	return attempt(t, namespace, name, 1)
+}
+
+// TestQuotaThatWantsLimits: the bundle says what helps, and that helps. More room, or waiting, would not.
+func TestQuotaThatWantsLimits(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	one := corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("1")}
+	quotas := shared.Kube.CoreV1().ResourceQuotas(namespace)
+	must(quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Spec: corev1.ResourceQuotaSpec{Hard: one}}, metav1.CreateOptions{}))(t)
+	eventually(t, "quota is counted", func() string {
+		if q := must(quotas.Get(t.Context(), "compute", metav1.GetOptions{}))(t); len(q.Status.Used) == 0 {
+			return encode(t, q.Status)
+		}
+		return ""
+	})
+	create(t, namespace, imageBundle("app", "raw"))
+	eventually(t, "the bundle says what helps", func() string {
+		c := meta.FindStatusCondition(get(t, namespace, "app").Status.Conditions, v1alpha1.ConditionUnpacked)
+		if c == nil || c.Reason != v1alpha1.ReasonPodRefused || !strings.Contains(c.Message, "must specify limits.cpu for: unpack") || !strings.Contains(c.Message, "LimitRange") {
+			return encode(t, c)
+		}
+		return ""
+	})
+	must(shared.Kube.CoreV1().LimitRanges(namespace).Create(t.Context(), &corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{Name: "defaults"},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+			Type: corev1.LimitTypeContainer, Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")},
+		}}},
+	}, metav1.CreateOptions{}))(t)
+	attempt(t, namespace, "app", 1)
 }

@@ -66,7 +66,8 @@ func TestReadingContentFollowsHTTP(t *testing.T) {
 		{name: "range", headers: []string{"Range", "bytes=10-19"}, code: 206, body: s.content[10:20], want: map[string]string{"Content-Range": contentRange(10, 19), "Content-Length": "10"}},
 		{name: "open range", headers: []string{"Range", "bytes=" + strconv.Itoa(size-5) + "-"}, code: 206, body: s.content[size-5:], want: map[string]string{"Content-Range": contentRange(size-5, size-1)}},
 		{name: "suffix range", headers: []string{"Range", "bytes=-7"}, code: 206, body: s.content[size-7:], want: map[string]string{"Content-Range": contentRange(size-7, size-1)}},
-		{name: "range of head", method: http.MethodHead, headers: []string{"Range", "bytes=0-4"}, code: 206, want: map[string]string{"Content-Range": contentRange(0, 4)}},
+		{name: "range of head", method: http.MethodHead, headers: []string{"Range", "bytes=0-4"}, code: 200, want: map[string]string{"Content-Range": "", "Content-Length": strconv.Itoa(size)}},
+		{name: "range of head after the end", method: http.MethodHead, headers: []string{"Range", "bytes=" + strconv.Itoa(size) + "-"}, code: 200, want: map[string]string{"Content-Range": ""}},
 		{name: "range after the end", headers: []string{"Range", "bytes=" + strconv.Itoa(size) + "-"}, code: 416, want: map[string]string{"Content-Range": "bytes */" + strconv.Itoa(size)}},
 		{name: "if-range with the tag", headers: []string{"Range", "bytes=0-3", "If-Range", tag}, code: 206, body: s.content[:4]},
 		{name: "if-range with another tag", headers: []string{"Range", "bytes=0-3", "If-Range", other}, code: 200, body: s.content},
@@ -212,13 +213,33 @@ func TestReadingWhereThereIsNothingSaysWhy(t *testing.T) {
 	}
 }
 
+// Whoever may do all is told what there is to do.
 func TestContentKnowsNoOtherMethods(t *testing.T) {
 	s := store(t, "raw", noise("data", 3, 100))
+	all := newUser(t, s.namespace, rule("bundles/content", "*"), rule("bundles/uploads", "*"))
+	uploads := uploadsPath(s.namespace, s.name)
 	for _, w := range bothWays(t) {
 		for _, method := range []string{http.MethodPost, http.MethodPatch, http.MethodDelete} {
-			r := w.do(t, method, s.path(), s.user.token, strings.NewReader("{}"))
-			if r.code != http.StatusForbidden && r.code != http.StatusMethodNotAllowed {
-				t.Errorf("%s: %s is answered with %d: %s", w.name, method, r.code, short(r.body))
+			w.do(t, method, s.path(), s.user.token, strings.NewReader("{}")).expect(t, http.StatusForbidden)
+		}
+		for path, test := range map[string]struct {
+			methods []string
+			allow   string
+		}{
+			s.path():           {[]string{http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodOptions}, "GET, HEAD, PUT"},
+			s.path() + "/data": {[]string{http.MethodPut, http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodOptions}, "GET, HEAD"},
+			uploads:            {[]string{http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}, "GET, HEAD, POST"},
+			uploads + "/id":    {[]string{http.MethodPut, http.MethodPost, http.MethodOptions}, "GET, HEAD, PATCH, DELETE"},
+		} {
+			for _, method := range test.methods {
+				// More than a connection takes after an answer that comes too early.
+				r := w.do(t, method, path, all.token, bytes.NewReader(make([]byte, 4<<20))).expect(t, http.StatusMethodNotAllowed)
+				if got := r.header.Values("Allow"); len(got) != 1 || got[0] != test.allow {
+					t.Errorf("%s: %s %s has Allow %q, want %q", w.name, method, path, got, test.allow)
+				}
+				if status := r.status(t); status.Reason != metav1.StatusReasonMethodNotAllowed {
+					t.Errorf("%s: Status is %+v", w.name, status)
+				}
 			}
 		}
 		s.unchanged(t, w)

@@ -57,6 +57,7 @@ func TestWritingContent(t *testing.T) {
 			put(next, "If-None-Match", "*").expect(t, http.StatusPreconditionFailed)
 			put(next, "If-None-Match", tag).expect(t, http.StatusPreconditionFailed)
 			put(next, "If-Match", `"sha256:0"`).expect(t, http.StatusPreconditionFailed, digestOf(want))
+			put(next, "If-Unmodified-Since", "Mon, 02 Jan 2006 15:04:05 GMT").expect(t, http.StatusBadRequest, "If-Match")
 			put(next, "If-Match", `"sha256:0", `+tag).expect(t, http.StatusOK, digestOf(next))
 			if got := w.do(t, http.MethodGet, path, u.token, nil).expect(t, http.StatusOK).body; !bytes.Equal(got, next) {
 				t.Error("the content is not what was written last")

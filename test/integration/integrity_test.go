@@ -80,6 +80,16 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 	t.Parallel()
 	s, client := standalone(t, "--content-scrub-interval=1s")
 	broken, whole := uploaded(t, client, "broken", 1), uploaded(t, client, "whole", 2)
+	// An alert sees a counter grow, so it has to be there before.
+	eventually(t, "the counters are there", func() string {
+		metrics := string(must(client.RukpakV1alpha1().RESTClient().Get().AbsPath("/metrics").Do(t.Context()).Raw())(t))
+		for _, name := range []string{"damaged", "unreadable", "failures"} {
+			if want := `rukpak_content_scrub_` + name + `_total{store="default"} 0`; !strings.Contains(metrics, want) {
+				return "they lack " + want
+			}
+		}
+		return ""
+	})
 	flip(t, s, broken)
 	isLost(t, client, "broken")
 	isServed(t, client, "whole", whole)
@@ -93,6 +103,7 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 			`rukpak_content_scrub_damaged_total{store="default"} 1`, `rukpak_content_scrub_blobs_total{store="default"}`,
 			`rukpak_content_scrub_last_completed_timestamp_seconds{store="default"}`, `rukpak_content_garbage_bytes{store="default"}`,
 			`rukpak_content_namespace_bytes{class="raw",namespace="default"}`, "rukpak_etcd_nospace_alarm 0", "rukpak_etcd_db_quota_bytes 8.58",
+			`rukpak_content_store_full{store="default"} 0`, `rukpak_content_store_free_bytes{store="default"}`, `rukpak_content_store_capacity_bytes{store="default"}`,
 		} {
 			if !strings.Contains(metrics, want) {
 				return "they lack " + want

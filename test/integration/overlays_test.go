@@ -17,7 +17,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -149,6 +151,24 @@ func environment(c corev1.Container, name string) *corev1.EnvVar {
 	return &c.Env[i]
 }
 
+// TestPrioritiesHaveAQuota looks whether pods are admitted where the priority classes of the system are limited to namespaces with
+// a quota for them.
+func TestPrioritiesHaveAQuota(t *testing.T) {
+	t.Parallel()
+	for name, dir := range overlays(t) {
+		objects := build(t, dir)
+		quota := find[corev1.ResourceQuota](t, objects, "ResourceQuota", "rukpak-critical-pods")
+		scope := quota.Spec.ScopeSelector.MatchExpressions[0]
+		for _, o := range objects {
+			class, _, _ := unstructured.NestedString(o.Object, "spec", "template", "spec", "priorityClassName")
+			covered := quota.Namespace == o.GetNamespace() && scope.ScopeName == corev1.ResourceQuotaScopePriorityClass && slices.Contains(scope.Values, class)
+			if class != "" && !covered {
+				t.Errorf("%s: %s %s has the priority %s, which no quota allows", name, o.GetKind(), o.GetName(), class)
+			}
+		}
+	}
+}
+
 func TestImageIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	const image = "registry.example/rukpak-apiserver:v7"
@@ -208,6 +228,60 @@ func TestHighlyAvailable(t *testing.T) {
 		if template.Spec.PriorityClassName != "system-cluster-critical" || template.Spec.Affinity == nil || template.Spec.Affinity.PodAntiAffinity == nil {
 			t.Errorf("%s has no priority, or does not spread", name)
 		}
+	}
+}
+
+// TestMembersJoinWithoutANewTemplate looks whether a member that lost its volume can join again without a change of the template, at
+// which the controller would restart members whichever of them are well.
+func TestMembersJoinWithoutANewTemplate(t *testing.T) {
+	t.Parallel()
+	etcd := find[appsv1.StatefulSet](t, build(t, overlays(t)["ha"]), "StatefulSet", "rukpak-etcd").Spec.Template.Spec.Containers[0]
+	for _, arg := range etcd.Args {
+		if strings.HasPrefix(arg, "--initial-cluster-state") {
+			t.Errorf("the flag %s wins over the environment", arg)
+		}
+	}
+	from := environment(etcd, "ETCD_INITIAL_CLUSTER_STATE").ValueFrom
+	if from == nil || from.ConfigMapKeyRef == nil || from.ConfigMapKeyRef.Optional == nil || !*from.ConfigMapKeyRef.Optional {
+		t.Errorf("the state is not from a ConfigMap that may be missing: %s", encode(t, from))
+	}
+}
+
+// TestBackupFitsEtcd looks whether the examples that save etcd and put it back are about the etcd of the overlay.
+func TestBackupFitsEtcd(t *testing.T) {
+	t.Parallel()
+	objects := build(t, overlays(t)["ha"])
+	etcd := find[appsv1.StatefulSet](t, objects, "StatefulSet", "rukpak-etcd")
+	example := func(name string) []unstructured.Unstructured {
+		raw := must(os.ReadFile(filepath.Join(shared.Root, "artifacts/examples", name)))(t)
+		return objectsOf(t, bytes.ReplaceAll(raw, []byte("rukpak-etcd-n"), []byte("rukpak-etcd-2")))
+	}
+	backup := find[batchv1.CronJob](t, example("etcd-backup.yaml"), "CronJob", "rukpak-etcd-backup").Spec.JobTemplate.Spec.Template
+	restore := find[batchv1.Job](t, example("etcd-restore.yaml"), "Job", "restore-rukpak-etcd-2").Spec.Template
+	member := etcd.Spec.Template.Spec.Containers[0]
+	for name, pod := range map[string]corev1.PodTemplateSpec{"backup": backup, "restore": restore} {
+		if image := pod.Spec.Containers[0].Image; image != member.Image {
+			t.Errorf("%s runs %s, and etcd %s", name, image, member.Image)
+		}
+	}
+	policy := find[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", "rukpak-etcd")
+	if !slices.ContainsFunc(policy.Spec.Ingress, func(rule networkingv1.NetworkPolicyIngressRule) bool {
+		return rule.Ports[0].Port.StrVal == "client" && slices.ContainsFunc(rule.From, func(peer networkingv1.NetworkPolicyPeer) bool {
+			return labels.SelectorFromSet(peer.PodSelector.MatchLabels).Matches(labels.Set(backup.Labels))
+		})
+	}) {
+		t.Errorf("pods with the labels %v may not connect", backup.Labels)
+	}
+	args := restore.Spec.Containers[0].Args
+	for _, flag := range []string{"--data-dir=", "--initial-cluster=", "--initial-cluster-token="} {
+		i := slices.IndexFunc(member.Args, func(arg string) bool { return strings.HasPrefix(arg, flag) })
+		if !slices.Contains(args, member.Args[i]) {
+			t.Errorf("it is restored with %v, and etcd runs with %s", args, member.Args[i])
+		}
+	}
+	claim := find[corev1.PersistentVolumeClaim](t, example("etcd-restore.yaml"), "PersistentVolumeClaim", etcd.Spec.VolumeClaimTemplates[0].Name+"-rukpak-etcd-2")
+	if encode(t, claim.Spec) != encode(t, etcd.Spec.VolumeClaimTemplates[0].Spec) {
+		t.Errorf("the claim is %s", encode(t, claim.Spec))
 	}
 }
 

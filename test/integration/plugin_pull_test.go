@@ -184,7 +184,7 @@ func TestPluginPullGoesOn(t *testing.T) {
 // What cannot be done ends with a code of its own, and says what to do.
 func TestPluginFailures(t *testing.T) {
 	t.Parallel()
-	archive := canonical(t, noise("data", 8, 3<<20))
+	archive := canonical(t, noise("data", 8, 3<<20), entry{name: "manifests/a.yaml", body: "a: 1\n"}, entry{name: "latest", flag: '2', link: "manifests"})
 	servers := pluginServers(t)
 	for name, p := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -203,6 +203,10 @@ func TestPluginFailures(t *testing.T) {
 				{"no content", []string{"pull", "empty"}, 6, []string{"WaitingForUpload", "kubectl bundle describe"}},
 				{"no such file", []string{"cat", "app", "none"}, 4, []string{"none", "kubectl bundle tree"}},
 				{"a directory", []string{"cat", "app", "/"}, 2, []string{"kubectl bundle ls app"}},
+				{"another directory", []string{"cat", "app", "manifests"}, 4, []string{"manifests is a directory", "kubectl bundle ls app manifests"}},
+				{"a link to a directory", []string{"cat", "app", "latest"}, 4, []string{"latest is a directory", "kubectl bundle ls app latest"}},
+				{"a file for a directory", []string{"tree", "app", "data"}, 4, []string{"data is no directory", "kubectl bundle cat app data"}},
+				{"no selector", []string{"list", "-l", "a=b=c"}, 2, []string{"found '='"}},
 				{"no such digest", []string{"pull", "app@" + digestOf(nil)}, 4, []string{"no more, served", "kubectl bundle history"}},
 				{"no server", []string{"list", "-s", "https://127.0.0.1:1"}, 8, []string{"refused", "--context"}},
 				{"no kubeconfig", []string{"list", "--kubeconfig", "/none"}, 9, []string{"/none"}},

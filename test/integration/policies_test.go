@@ -5,6 +5,7 @@ package integration
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,7 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -45,6 +48,21 @@ func unpackPod(namespace string, mode v1alpha1.UnpackMode, reference string) *co
 	})
 }
 
+// sharedPod is a pod for two bundles as the server makes it.
+func sharedPod(t *testing.T, namespace string) *corev1.Pod {
+	t.Helper()
+	var members []pod.Member
+	for _, name := range []string{"app", "other"} {
+		b := imageBundle(name, "plain")
+		b.Namespace, b.UID, b.Generation = namespace, types.UID("0b2c1d5e-0000-4000-8000-00000000"+name), 1
+		b.Status.Unpack = &v1alpha1.UnpackStatus{Generation: 1, Attempt: 1, Nonce: pod.NewNonce(), Mode: v1alpha1.UnpackModeImageVolume, PodName: "bundles-x"}
+		members = append(members, pod.Member{Bundle: b, Reference: strings.Replace(imageReference, "/", "/"+name+"/", 1)})
+	}
+	return must(pod.BuildShared(pod.Params{
+		Class: &v1alpha1.ProvisionerClass{}, Image: harness.UnpackImage, Key: make([]byte, 32), Endpoint: pod.Endpoint{URL: "https://10.96.0.7:443", ServerName: "s", CA: []byte("ca")},
+	}, members))(t)
+}
+
 const taggedReference = "registry.invalid/app:v1"
 
 // TestServerMakesNoOtherPods asks for pods as whoever has the server's token could.
@@ -65,6 +83,7 @@ func TestServerMakesNoOtherPods(t *testing.T) {
 		"ImageVolume, digest": unpackPod(namespace, v1alpha1.UnpackModeImageVolume, imageReference),
 		"ImageVolume, tag":    unpackPod(namespace, v1alpha1.UnpackModeImageVolume, taggedReference),
 		"ImageCopy":           unpackPod(namespace, v1alpha1.UnpackModeImageCopy, taggedReference),
+		"shared":              sharedPod(t, namespace),
 	} {
 		if _, err := pods.Create(t.Context(), p, dryRun); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -106,14 +125,28 @@ func TestServerMakesNoOtherPods(t *testing.T) {
 		"root":            {"", func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsNonRoot = nil }, "other than root"},
 		"no seccomp":      {"", func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = nil }, "seccomp"},
 		"more privileges": {"", func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = ptr.To(true) }, "restricted"},
+		"a type of SELinux": {"", func(p *corev1.Pod) {
+			p.Spec.Containers[0].SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+		}, "restricted"},
+		"a type of SELinux of all": {"", func(p *corev1.Pod) { p.Spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} }, "SELinux"},
+		"no AppArmor": {"", func(p *corev1.Pod) {
+			p.Spec.Containers[0].SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		}, "restricted"},
+		"no AppArmor for all": {"", func(p *corev1.Pod) {
+			p.Spec.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		}, "AppArmor"},
+		"no AppArmor by annotation": {"", func(p *corev1.Pod) {
+			p.Annotations["container.apparmor.security.beta.kubernetes.io/"+p.Spec.Containers[0].Name] = "unconfined"
+		}, "AppArmor"},
 		"a capability": {"", func(p *corev1.Pod) {
 			p.Spec.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
 		}, "restricted"},
-		"an init container":    {v1alpha1.UnpackModeImageCopy, func(p *corev1.Pod) { p.Spec.InitContainers[0].SecurityContext.ReadOnlyRootFilesystem = nil }, "restricted"},
-		"another program":      {"", func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"/bin/sh"} }, "own program"},
-		"no program":           {"", func(p *corev1.Pod) { p.Spec.Containers[0].Command = nil }, "own program"},
-		"another image":        {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "registry.invalid/rukpak-apiserver:latest" }, "own program"},
-		"an image named alike": {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "rukpak-apiserver-x:latest" }, "own program"},
+		"an init container":              {v1alpha1.UnpackModeImageCopy, func(p *corev1.Pod) { p.Spec.InitContainers[0].SecurityContext.ReadOnlyRootFilesystem = nil }, "restricted"},
+		"another program":                {"", func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"/bin/sh"} }, "own program"},
+		"no program":                     {"", func(p *corev1.Pod) { p.Spec.Containers[0].Command = nil }, "own program"},
+		"another image":                  {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "registry.invalid/rukpak-apiserver:latest" }, "own program"},
+		"an image of a host named alike": {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "rukpak-apiserver:5000/x:latest" }, "own program"},
+		"an image named alike":           {"", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "rukpak-apiserver-x:latest" }, "own program"},
 		"another container": {"", func(p *corev1.Pod) {
 			c := p.Spec.Containers[0].DeepCopy()
 			c.Name, c.Image = "x", "x"
@@ -139,6 +172,13 @@ func TestServerMakesNoOtherPods(t *testing.T) {
 		"a program over the program": {"", func(p *corev1.Pod) {
 			p.Spec.Containers[0].VolumeMounts[0].MountPath = "/rukpak-unpack"
 		}, "own program"},
+		"another image at the side of the program": {v1alpha1.UnpackModeImageCopy, func(p *corev1.Pod) {
+			mountForeign(p, "/link-to-the-program", "")
+		}, "own program"},
+		"a part of a volume": {"", func(p *corev1.Pod) { mountForeign(p, "/x", "sh") }, "whole volume"},
+		"the priority of the cluster": {"", func(p *corev1.Pod) {
+			p.Spec.PriorityClassName = "system-node-critical"
+		}, "the cluster itself"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mode := test.mode
@@ -147,10 +187,7 @@ func TestServerMakesNoOtherPods(t *testing.T) {
 			}
 			p := unpackPod(namespace, mode, imageReference)
 			test.change(p)
-			_, err := pods.Create(t.Context(), p, dryRun)
-			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "rukpak-apiserver-creates-pods") || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("the answer is %v, want a refusal that says %q", err, test.says)
-			}
+			isRefused(t, pods, p, test.says)
 		})
 	}
 	// Nobody else is meant.
@@ -158,6 +195,62 @@ func TestServerMakesNoOtherPods(t *testing.T) {
 	other.Spec.Containers[0].Command = []string{"/bin/sh"}
 	if _, err := shared.Kube.CoreV1().Pods(namespace).Create(t.Context(), other, dryRun); err != nil {
 		t.Errorf("an administrator is refused: %v", err)
+	}
+}
+
+// isRefused asks for a pod that the policy does not let through.
+func isRefused(t *testing.T, pods typedcorev1.PodInterface, p *corev1.Pod, says string) {
+	t.Helper()
+	_, err := pods.Create(t.Context(), p, dryRun)
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "rukpak-apiserver-creates-pods") || !strings.Contains(err.Error(), says) {
+		t.Errorf("the answer is %v, want a refusal that says %q", err, says)
+	}
+}
+
+// mountForeign mounts an image of somebody else, or what is at a path in it.
+func mountForeign(p *corev1.Pod, path, subPath string) {
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "foreign", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: taggedReference}}})
+	c := &p.Spec.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "foreign", MountPath: path, SubPath: subPath, ReadOnly: true})
+}
+
+// TestServerMountsNothingOverItsProgram asks for mounts at paths that lead to the program, however they are spelled.
+func TestServerMountsNothingOverItsProgram(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	pods := asServer(t).CoreV1().Pods(namespace)
+	// A policy is in force a moment after it was made.
+	eventually(t, "policy is in force", func() string {
+		p := unpackPod(namespace, v1alpha1.UnpackModeImageVolume, imageReference)
+		mountForeign(p, "/rukpak-unpack", "")
+		if _, err := pods.Create(t.Context(), p, dryRun); err == nil {
+			return "a mount over the program is let through"
+		}
+		return ""
+	})
+	for mode, paths := range map[v1alpha1.UnpackMode][]string{
+		v1alpha1.UnpackModeImageVolume: {
+			"/rukpak-unpack", "rukpak-unpack", "//rukpak-unpack", "/./rukpak-unpack", "/tmp/../rukpak-unpack", "/rukpak-unpack/", "/rukpak-unpack/.", "/", "//", "/.", "/..", "/tmp/..",
+		},
+		// Below, at and above the folder of the program, FOLDER.
+		v1alpha1.UnpackModeImageCopy: {
+			"FOLDER/", "FOLDER/.", "FOLDER//", "/FOLDER", "/./FOLDER", "FOLDER/x/..", "FOLDER/unpack", "FOLDER//unpack", "FOLDER/./unpack", "FOLDER/./rukpak-unpack", "/", "//", "/.", "/x/..",
+		},
+	} {
+		for _, path := range paths {
+			t.Run(string(mode)+" "+path, func(t *testing.T) {
+				p := unpackPod(namespace, mode, taggedReference)
+				if mode == v1alpha1.UnpackModeImageVolume {
+					p = unpackPod(namespace, mode, imageReference)
+				}
+				folder := filepath.Dir(p.Spec.Containers[0].Command[0])
+				for _, subPath := range []string{"", "sh"} {
+					changed := p.DeepCopy()
+					mountForeign(changed, strings.ReplaceAll(path, "FOLDER", folder), subPath)
+					isRefused(t, pods, changed, "creates-pods")
+				}
+			})
+		}
 	}
 }
 

@@ -163,6 +163,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		a.watch(w, req, parts[1]+"/"+strings.TrimPrefix(req.URL.Query().Get("fieldSelector"), "metadata.name="))
 	case len(parts) == 5 && parts[4] == "content":
 		a.content(w, req, parts[1]+"/"+parts[3])
+	case len(parts) > 5 && parts[4] == "content":
+		a.inside(w, req, parts[1]+"/"+parts[3], strings.Join(parts[5:], "/"))
 	case len(parts) >= 5 && parts[4] == "uploads":
 		a.uploads(w, req, parts[1]+"/"+parts[3])
 	default:
@@ -179,19 +181,23 @@ func Refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	})
 }
 
-func (a *API) content(w http.ResponseWriter, req *http.Request, key string) {
+// find is the archive that a request is for, nil where there is none, its digest, and whether it is to be damaged.
+func (a *API) find(req *http.Request, key string) (archive []byte, digest string, damage bool) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	b := a.bundles[key]
-	var archive []byte
-	var digest string
-	if b != nil {
-		archive, digest = b.archive, b.object.Status.Content.Digest
-		if asked := req.URL.Query().Get("digest"); asked != "" {
-			archive, digest = b.archives[asked], asked
-		}
+	if b == nil {
+		return nil, "", false
 	}
-	damage := a.faults.Damage
-	a.mu.Unlock()
+	archive, digest = b.archive, b.object.Status.Content.Digest
+	if asked := req.URL.Query().Get("digest"); asked != "" {
+		archive, digest = b.archives[asked], asked
+	}
+	return archive, digest, a.faults.Damage
+}
+
+func (a *API) content(w http.ResponseWriter, req *http.Request, key string) {
+	archive, digest, damage := a.find(req, key)
 	if archive == nil {
 		Refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 		return

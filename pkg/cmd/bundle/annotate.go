@@ -72,7 +72,7 @@ func (s *session) ask(ctx context.Context, r *request, arg string) error {
 	}
 	looked := err == nil
 	if looked {
-		if o := r.outlook(stateOf(b)); !o.asks {
+		if o := r.outlook(s.stateOf(b)); !o.asks {
 			return s.idle(ctx, bundles, name, r, o)
 		}
 	}
@@ -84,7 +84,7 @@ func (s *session) ask(ctx context.Context, r *request, arg string) error {
 	if b, err = bundles.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	o := r.outlook(stateOf(b))
+	o := r.outlook(s.stateOf(b))
 	if !o.asks && !looked {
 		return s.idle(ctx, bundles, name, r, o)
 	}
@@ -96,7 +96,23 @@ func (s *session) ask(ctx context.Context, r *request, arg string) error {
 	if !r.wait {
 		return nil
 	}
-	return s.waitHandled(ctx, bundles, name, r, value)
+	return s.waitHandled(ctx, bundles, name, r, r.handledSince(b, value))
+}
+
+// handledSince returns what reports whether the server has acted upon a request, or upon one that came after it and took its place:
+// of those that come at the same time it sees the last alone. b is the bundle with the request, as value, in it.
+func (r *request) handledSince(b *v1alpha1.Bundle, value string) func(*v1alpha1.Bundle) bool {
+	before := r.handled(b)
+	asked, err := time.Parse(time.RFC3339Nano, value)
+	return func(b *v1alpha1.Bundle) bool {
+		last, current := r.handled(b), b.Annotations[r.annotation]
+		if last == value || current != "" && current != value && last == current {
+			return true
+		}
+		// That one, too, may be gone by now. Whatever others than this program ask with need not be a time.
+		at, lastErr := time.Parse(time.RFC3339Nano, last)
+		return err == nil && lastErr == nil && last != before && !at.Before(asked)
+	}
 }
 
 // idle ends a command that asks for nothing.
@@ -112,20 +128,19 @@ func (s *session) idle(ctx context.Context, bundles typed.BundleInterface, name 
 }
 
 // waitHandled waits until a request was acted upon, and then as wait does.
-func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface, name string, r *request, value string) error {
-	handled := func(b *v1alpha1.Bundle) bool { return r.handled(b) == value }
+func (s *session) waitHandled(ctx context.Context, bundles typed.BundleInterface, name string, r *request, handled func(*v1alpha1.Bundle) bool) error {
 	inVain := func(b *v1alpha1.Bundle) bool { return !handled(b) && r.vain != nil && r.vain(b) }
 	w := r.waiting
 	w.begun = func(b *v1alpha1.Bundle) bool { return handled(b) || inVain(b) }
-	ready := w.ready()
+	ready := s.ready(w)
 	return s.waitUntil(ctx, bundles, name, w, func(b *v1alpha1.Bundle) (bool, error) {
 		switch {
 		case inVain(b):
-			return false, &vain{stateOf(b).next()}
+			return false, &vain{s.stateOf(b).next()}
 		case !handled(b), r.busy != nil && r.busy(b):
 			return false, nil
 		case r.failed != nil && r.failed(b):
-			return false, &vain{stateOf(b).next()}
+			return false, &vain{s.stateOf(b).next()}
 		}
 		return ready(b)
 	})

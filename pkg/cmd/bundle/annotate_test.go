@@ -41,3 +41,43 @@ func TestWaitingForARefreshShowsWhatCame(t *testing.T) {
 		t.Errorf("it ends with %d: %s", code, stderr)
 	}
 }
+
+// A request was acted upon when it, or one that took its place, was: by somebody else's of the same moment nobody waits in vain.
+func TestRequestsOfTheSameMoment(t *testing.T) {
+	const (
+		earlier = "2026-11-30T10:00:00.1Z"
+		mine    = "2026-11-30T10:00:00.12Z" // less than the next as a text
+		later   = "2026-11-30T10:00:00.123Z"
+		latest  = "2026-11-30T10:00:01Z"
+	)
+	for _, test := range []struct {
+		name            string
+		before          string // what was acted upon when it was asked
+		current, status string
+		want            bool
+	}{
+		{"nothing yet", "", mine, "", false},
+		{"mine", "", mine, mine, true},
+		{"mine, and another has come", "", later, mine, true},
+		{"an earlier one", "", mine, earlier, false},
+		{"an earlier one, and another has come", "", later, earlier, false},
+		{"the one that took its place", "", later, later, true},
+		{"one that took its place and is gone", "", latest, later, true},
+		{"one that is no time", "", "1796000000", "1796000000", true},
+		{"one that is no time, before", "", mine, "1796000000", false},
+		{"one that somebody has taken away", "", "", "", false},
+		{"one of a clock that is ahead, before", latest, mine, latest, false},
+		{"one before, and another has come", earlier, later, earlier, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := &request{annotation: v1alpha1.AnnotationRefresh, handled: func(b *v1alpha1.Bundle) string { return b.Status.LastHandledRefresh }}
+			b := served()
+			b.Status.LastHandledRefresh = test.before
+			handled := r.handledSince(b.DeepCopy(), mine)
+			b.Annotations, b.Status.LastHandledRefresh = map[string]string{v1alpha1.AnnotationRefresh: test.current}, test.status
+			if got := handled(b); got != test.want {
+				t.Errorf("handled is %v", got)
+			}
+		})
+	}
+}

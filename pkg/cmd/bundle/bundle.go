@@ -12,6 +12,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
@@ -24,8 +25,8 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	root := s.command()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	if s.written.err != nil {
-		err = s.written.err
+	if s.stdout.err != nil {
+		err = s.stdout.err
 	}
 	if err == nil {
 		return ExitOK
@@ -34,12 +35,18 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 		return ExitNo
 	}
 	p := s.explain(ctx, err)
-	// Nobody is left to tell of an error.
-	_, _ = fmt.Fprintf(streams.ErrOut, "error: %s\n", clean(p.Error()))
+	s.complain(p)
 	if p.hint != "" {
+		// As for the error.
 		_, _ = fmt.Fprintf(streams.ErrOut, "hint: %s\n", clean(p.hint))
 	}
 	return p.code
+}
+
+// complain writes an error for people.
+func (s *session) complain(err error) {
+	// Nobody is left to tell of an error.
+	_, _ = fmt.Fprintf(s.ErrOut, "error: %s\n", clean(err.Error()))
 }
 
 func (s *session) command() *cobra.Command {
@@ -67,7 +74,9 @@ one before the current, -2 for the one before that.`,
 	root.SetOut(s.Out)
 	root.SetErr(s.ErrOut)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misused(cmd, err) })
-	s.flags.AddFlags(root.PersistentFlags())
+	s.given = pflag.NewFlagSet(program, pflag.ContinueOnError)
+	s.flags.AddFlags(s.given)
+	root.PersistentFlags().AddFlagSet(s.given)
 	root.PersistentFlags().BoolVarP(&s.quiet, "quiet", "q", false, "Say nothing but errors and what was asked for.")
 	root.AddGroup(&cobra.Group{ID: groupWrite, Title: "Make and write:"}, &cobra.Group{ID: groupRead, Title: "Read content:"}, &cobra.Group{ID: groupState, Title: "See and influence how it goes:"})
 	for _, c := range []struct {

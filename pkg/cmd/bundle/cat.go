@@ -4,14 +4,16 @@
 package bundle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"rukpak.io/apiserver/pkg/content/listing"
+	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
 
@@ -20,6 +22,8 @@ func (s *session) cat() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cat NAME[@REVISION] PATH...",
 		Short: "Print single files of the content, without getting the rest",
+		Long: `Print single files of the content, one after the other, without getting the rest. What is not there is said, and the others are
+printed; it ends with 4 then.`,
 		Example: `  kubectl bundle cat app manifests/deployment.yaml
 
   # As it was before
@@ -31,27 +35,36 @@ func (s *session) cat() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var missing error
 			for _, path := range args[1:] {
-				if err := s.copyFile(cmd.Context(), bundles, t.name, inside([]string{path}), digest); err != nil {
+				err := s.copyFile(cmd.Context(), bundles, t.name, inside([]string{path}), digest)
+				if err != nil && !isMissing(err) {
 					return err
 				}
+				if err != nil && missing != nil {
+					s.complain(missing)
+				}
+				missing = cmp.Or(err, missing)
 			}
-			return nil
+			return missing
 		},
 	}
 }
 
+// isMissing reports whether a path names no file, which those that follow may do.
+func isMissing(err error) bool {
+	p, ok := errors.AsType[*problem](err)
+	return ok && p.code == ExitNotFound || apierrors.HasStatusCause(err, v1alpha1.CauseFileNotFound)
+}
+
 func (s *session) copyFile(ctx context.Context, bundles typed.BundleInterface, name, path, digest string) error {
 	if path == "" {
-		return usage("the root is a directory: %s ls %s lists it", program, name)
+		return usage("the root is a directory: %s ls %s%s lists it", program, quoted(s.inside), s.where(""))
 	}
 	content, err := bundles.GetFile(ctx, name, path, typed.GetFileOptions{Digest: digest})
 	if err != nil {
-		if !isOfOtherType(err) {
-			return err
-		}
-		if e, ok := stat(ctx, bundles, name, digest, path); ok && e.Type != listing.File {
-			return fail(ExitNotFound, fmt.Errorf("%s is a directory", path), "%s ls %s %s%s lists it", program, name, path, s.nameFlag())
+		if errors.Is(err, typed.ErrIsDirectory) {
+			return fail(ExitNotFound, fmt.Errorf("%s is a directory", path), "%s ls %s %s%s lists it", program, quoted(s.inside), quoted(path), s.where(""))
 		}
 		return err
 	}

@@ -54,7 +54,7 @@ func (c *census) add(b *v1alpha1.Bundle) {
 }
 
 // findings are what there is to say.
-func (c *census) findings() []finding {
+func (c *census) findings(where string) []finding {
 	var findings []finding
 	if len(c.full) > 0 {
 		findings = append(findings, bad("delete bundles, or enlarge the volume or bucket of the store; it goes on by itself then", "a content store is full: %s wait for room", names(c.full)))
@@ -69,10 +69,10 @@ func (c *census) findings() []finding {
 		findings = append(findings, warning(makeClass, "the class does not exist, of %s", of(c.classless)))
 	}
 	if len(c.failing) > 0 {
-		findings = append(findings, warning(program+" describe NAME -n NAMESPACE says what to do about each", "not unpacked, %s", of(c.failing)))
+		findings = append(findings, warning(program+" describe NAME"+where+" says what to do about each", "not unpacked, %s", of(c.failing)))
 	}
 	if len(c.unrefreshed) > 0 {
-		findings = append(findings, warning(program+" describe NAME -n NAMESPACE says what to do about each, and then: "+program+" refresh NAME -n NAMESPACE --wait",
+		findings = append(findings, warning(program+" describe NAME"+where+" says what to do about each, and then: "+program+" refresh NAME"+where+" --wait",
 			"not refreshed, and served as before, %s", of(c.unrefreshed)))
 	}
 	if len(findings) == 0 {
@@ -92,7 +92,7 @@ func (d *examination) bundlesState(ctx context.Context) []finding {
 	if err != nil {
 		return []finding{unknown("the bundles cannot be listed: %v", err)}
 	}
-	return c.findings()
+	return c.findings(d.where("NAMESPACE"))
 }
 
 // take looks at bundles page by page.

@@ -5,6 +5,7 @@ package bundle
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -50,7 +51,7 @@ func TestCensus(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			found := (&examination{rukpak: client, in: "team"}).bundlesState(t.Context())
+			found := (&examination{session: newSession(streamsTo(io.Discard)), rukpak: client, in: "team"}).bundlesState(t.Context())
 			if len(found) != 1 || found[0].level != test.level {
 				t.Fatalf("it finds %+v", found)
 			}

@@ -67,7 +67,7 @@ func (d *examination) access(ctx context.Context) []finding {
 		}
 	}
 	if len(lacking.what) > 0 {
-		findings = append(findings, lacking.finding(d.in, d.me(ctx)))
+		findings = append(findings, lacking.finding(d.in, d.where(d.in), d.me(ctx)))
 	}
 	return findings
 }
@@ -96,10 +96,10 @@ func (g *grant) add(what, resource, text string, verbs []string) {
 	}
 }
 
-func (g *grant) finding(namespace, user string) finding {
-	return warning(fmt.Sprintf("have it granted: kubectl create role bundle-reader -n %[1]s --verb=%[2]s --resource=%[3]s"+
-		" && kubectl create rolebinding bundle-reader -n %[1]s --role=bundle-reader --user='%[4]s'",
-		namespace, strings.Join(g.verbs, ","), strings.Join(g.resources, ","), user),
+func (g *grant) finding(namespace, where, user string) finding {
+	return warning(fmt.Sprintf("have it granted: kubectl create role bundle-reader%[1]s --verb=%[2]s --resource=%[3]s"+
+		" && kubectl create rolebinding bundle-reader%[1]s --role=bundle-reader --user=%[4]s",
+		where, strings.Join(g.verbs, ","), strings.Join(g.resources, ","), quoted(user)),
 		"you may not %s in namespace %s: %s", strings.Join(g.what, " nor "), namespace, strings.Join(g.texts, "; "))
 }
 
@@ -173,7 +173,7 @@ func (d *examination) pod(p *corev1.Pod) finding {
 		image = p.Spec.Containers[0].Image
 	}
 	if !ready {
-		f := bad(fmt.Sprintf("kubectl describe pod %s -n %s, and kubectl logs of it", p.Name, p.Namespace), "the server's pod %s is not ready%s", p.Name, why)
+		f := bad(fmt.Sprintf("kubectl describe pod %s%s, and kubectl logs of it", p.Name, d.where(p.Namespace)), "the server's pod %s is not ready%s", p.Name, why)
 		if d.served {
 			f.level = levelWarning
 		}

@@ -46,17 +46,22 @@ func (s *session) completeNames(cmd *cobra.Command, args []string, begun string)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, err := bundles.List(ctx, metav1.ListOptions{Limit: maxComplete})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
 	var names []string
-	for _, b := range list.Items {
-		if strings.HasPrefix(b.Name, begun) {
-			names = append(names, cobra.CompletionWithDesc(b.Name, string(b.Status.Phase)))
+	for opts := (metav1.ListOptions{Limit: pageSize}); len(names) < maxComplete; {
+		list, err := bundles.List(ctx, opts)
+		if err != nil {
+			break // The time may be over. What was found is of use.
+		}
+		for _, b := range list.Items {
+			if strings.HasPrefix(b.Name, begun) {
+				names = append(names, cobra.CompletionWithDesc(b.Name, string(b.Status.Phase)))
+			}
+		}
+		if opts.Continue = list.Continue; opts.Continue == "" {
+			break
 		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names[:min(len(names), maxComplete)], cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFiles offers the names of bundles, and then what is in the content of the one that was named.
@@ -73,7 +78,7 @@ func (s *session) completeFiles(cmd *cobra.Command, args []string, begun string)
 	folder := begun[:strings.LastIndexByte(begun, '/')+1]
 	var names []string
 	directive := cobra.ShellCompDirectiveNoFileComp
-	for e, err := range bundles.ListFiles(ctx, t.name, inside([]string{folder}), typed.ListFilesOptions{Digest: digest}) {
+	for e, err := range bundles.ListFiles(ctx, t.name, inside([]string{folder}), typed.ListFilesOptions{Digest: digest, Patience: -1}) {
 		if err != nil || len(names) == maxComplete {
 			break
 		}

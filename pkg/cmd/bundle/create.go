@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -157,25 +155,15 @@ func (o *createOptions) halfMade(ctx context.Context, name string, err error) er
 	if o.from == "-" {
 		from = "FOLDER"
 	}
-	hint := fmt.Sprintf("%s push %s %s%s tries that again", program, name, from, o.nameFlag())
+	at := o.where("")
+	hint := fmt.Sprintf("%s push %s %s%s tries that again", program, name, from, at)
 	if way := o.wayOut(p, name, from); way != "" {
 		hint = way
 	} else if p.code == ExitWrongContent {
-		hint = fmt.Sprintf("mend the files, and then %s push %s %s%s; or kubectl delete bundle %s%s", program, name, from, o.nameFlag(), name, o.nameFlag())
+		hint = fmt.Sprintf("mend the files, and then %s push %s %s%s; or kubectl delete bundle %s%s", program, name, from, at, name, at)
 	}
 	return fail(p.code, err, "%s", hint)
 }
-
-// quoted is a word of a shell's.
-func quoted(word string) string {
-	if plain.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
-// plain are words that mean to a shell what they are, and that are no flags.
-var plain = regexp.MustCompile(`^[\w./:@%+=,][\w./:@%+=,-]*$`)
 
 // count counts what is true.
 func count(all ...bool) (n int) {

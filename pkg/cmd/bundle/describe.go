@@ -76,7 +76,7 @@ func eventTime(e corev1.Event) time.Time {
 func (s *session) describeBundle(b *v1alpha1.Bundle, events []corev1.Event) error {
 	w := tabwriter.NewWriter(s.Out, 0, 8, 2, ' ', 0)
 	d := &description{w: w}
-	st := stateOf(b)
+	st := s.stateOf(b)
 	d.line("Name", b.Name)
 	d.line("Namespace", b.Namespace)
 	d.line("State", fmt.Sprintf("%s. %s", cmp.Or(b.Status.Phase, v1alpha1.BundlePending), st.words()))

@@ -4,6 +4,7 @@
 package bundle
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,7 @@ func TestAvailable(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			a := &apiService{}
 			a.Status.Conditions = []metav1.Condition{{Type: "Available", Status: test.status, Reason: test.reason, Message: "words"}}
-			d := &examination{system: "rukpak-system"}
+			d := &examination{session: newSession(streamsTo(io.Discard)), system: "rukpak-system"}
 			got := d.available(a)
 			if got.level != test.want || !strings.Contains(got.remedy, test.remedy) || d.served != (test.want == levelOK) {
 				t.Errorf("it finds %+v", got)
@@ -81,7 +82,7 @@ func TestPods(t *testing.T) {
 		{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}},
 	}}}
 	for served, want := range map[bool]level{false: levelBad, true: levelWarning} {
-		d := &examination{served: served}
+		d := &examination{session: newSession(streamsTo(io.Discard)), served: served}
 		if got := d.pod(waiting); got.level != want || !strings.Contains(got.what, "ImagePullBackOff: no such image") {
 			t.Errorf("served %v: %+v", served, got)
 		}
@@ -101,9 +102,9 @@ func TestAccessThatIsLacking(t *testing.T) {
 		}
 		return true, &authorizationv1.SelfSubjectAccessReview{}, nil
 	})
-	found := (&examination{kube: client, in: "team"}).access(t.Context())
+	found := (&examination{session: newSession(streamsTo(io.Discard)), kube: client, in: "team"}).access(t.Context())
 	want := "have it granted: kubectl create role bundle-reader -n team --verb=get,list,watch --resource=bundles.rukpak.io,bundles.rukpak.io/content" +
-		" && kubectl create rolebinding bundle-reader -n team --role=bundle-reader --user='jane'"
+		" && kubectl create rolebinding bundle-reader -n team --role=bundle-reader --user=jane"
 	remedies := 0
 	for _, f := range found {
 		if f.level == levelWarning {

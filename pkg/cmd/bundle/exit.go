@@ -5,10 +5,12 @@ package bundle
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -100,7 +102,7 @@ func (s *session) explainStatus(err error) *problem {
 	if !errors.As(err, &status) {
 		return nil
 	}
-	n := s.nameFlag()
+	n := s.where("")
 	p := &problem{code: ExitFailed, err: err}
 	switch code := status.Status().Code; {
 	case code == http.StatusUnauthorized:
@@ -108,9 +110,9 @@ func (s *session) explainStatus(err error) *problem {
 	case code == http.StatusForbidden:
 		p.code, p.hint = ExitNotAllowed, "ask an administrator for that verb: docs/kubectl-bundle.md lists what each command needs, and \"kubectl bundle doctor"+n+"\" what you may do"
 	case code == http.StatusNotFound && isUnknownResource(err):
-		p.code, p.hint = ExitUnavailable, "this cluster serves no bundles: install rukpak-apiserver, or see what is wrong with \"kubectl bundle doctor\""
+		p.code, p.hint = ExitUnavailable, "this cluster serves no bundles: install rukpak-apiserver, or see what is wrong with \"kubectl bundle doctor"+n+"\""
 	case apierrors.HasStatusCause(err, v1alpha1.CauseFileNotFound) && s.inside != "":
-		p.code, p.hint = ExitNotFound, fmt.Sprintf("\"%s tree %s%s\" shows the files that there are", program, s.inside, n)
+		p.code, p.hint = ExitNotFound, fmt.Sprintf("\"%s tree %s%s\" shows the files that there are", program, quoted(s.inside), n)
 	case code == http.StatusNotFound:
 		p.code, p.hint = ExitNotFound, "\"kubectl bundle list"+n+"\" shows what there is; -n chooses another namespace"
 		if s.inside != "" {
@@ -127,14 +129,16 @@ func (s *session) explainStatus(err error) *problem {
 	case invalidFields(status.Status()):
 		p.code, p.hint = ExitUsage, "correct that"
 		if field := status.Status().Details.Causes[0].Field; strings.HasPrefix(field, "spec.") && !strings.Contains(field, "[") {
-			p.hint += "; \"kubectl explain bundle." + clean(field) + "\" says what it may be"
+			p.hint += "; \"kubectl explain bundle." + clean(field) + n + "\" says what it may be"
 		}
+	case code == http.StatusBadRequest && !s.sends:
+		p.code = ExitUsage
 	case code == http.StatusUnprocessableEntity, code == http.StatusBadRequest:
 		p.code = ExitWrongContent
 	case code == http.StatusInsufficientStorage:
 		p.code, p.hint = ExitUnavailable, "the content store is full: delete bundles, or have it enlarged"
 	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
-		p.code, p.hint = ExitUnavailable, "try again in a moment; \"kubectl bundle doctor\" says whether the server is well"
+		p.code, p.hint = ExitUnavailable, "try again in a moment; \"kubectl bundle doctor"+n+"\" says whether the server is well"
 	}
 	return p
 }
@@ -163,6 +167,9 @@ func isUnknownResource(err error) bool {
 	return d == nil || d.Name == "" || strings.Contains(message, "could not find the requested resource") || strings.Contains(message, "404 page not found")
 }
 
+// unreached is what to do where there was no answer.
+const unreached = "the API server cannot be reached: see whether it runs, and whether --context names the right one"
+
 // explainLocal explains what did not come from the API.
 func (s *session) explainLocal(err error) *problem {
 	p := &problem{code: ExitFailed, err: err}
@@ -171,6 +178,8 @@ func (s *session) explainLocal(err error) *problem {
 	_, isLink := errors.AsType[*os.LinkError](err)
 	entry, isEntry := errors.AsType[*tarball.EntryError](err)
 	limit, isLimit := errors.AsType[*tarball.LimitError](err)
+	_, isRequest := errors.AsType[*url.Error](err)
+	_, isUntrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
 	case diskfull.Is(err):
 		p.code, p.hint = ExitLocal, "the disk is full: make room and run the same command again"
@@ -181,6 +190,12 @@ func (s *session) explainLocal(err error) *problem {
 		p.code, p.hint = ExitLocal, "what has come is kept in a file of that name until it is whole: see who has put something else there, and remove it; or name another destination"
 	case errors.Is(err, download.ErrBusy):
 		p.code, p.hint = ExitLocal, "wait until that has ended, or name another destination"
+	case typed.IsNoCredentials(err):
+		p.code, p.hint = ExitNotAllowed, "the command of the kubeconfig that gives credentials has failed: log in again, or see what it says"
+	case isUntrusted:
+		p.code, p.hint = ExitUnavailable, "what answers has no certificate of the authority that the kubeconfig names for the API server: see whether --context and --kubeconfig name the right one"
+	case isRequest:
+		p.code, p.hint = ExitUnavailable, unreached
 	case errors.Is(err, syscall.EPIPE):
 		p.code, p.err = ExitLocal, errors.New("nobody reads the output any more")
 	case errors.Is(err, typed.ErrDigestMismatch):
@@ -201,7 +216,7 @@ func (s *session) explainLocal(err error) *problem {
 		p.hint = "name a cluster with --kubeconfig, --context or KUBECONFIG"
 	case clientcmd.IsConfigurationInvalid(err):
 	case utilnet.IsConnectionRefused(err), utilnet.IsConnectionReset(err), utilnet.IsTimeout(err), utilnet.IsProbableEOF(err), utilnet.IsHTTP2ConnectionLost(err):
-		p.code, p.hint = ExitUnavailable, "the API server cannot be reached: see whether it runs, and whether --context names the right one"
+		p.code, p.hint = ExitUnavailable, unreached
 	case typed.IsNoAnswer(err):
 		p.code, p.hint = ExitUnavailable, "the server, or what is in between, broke the answer off: try again"
 	}

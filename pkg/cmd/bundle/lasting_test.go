@@ -110,7 +110,7 @@ func TestWaitForWhatDoesNotCome(t *testing.T) {
 		return true
 	})
 	_, stderr, code := run(t, "wait", "app", "-s", url, "-n", "team")
-	if code != ExitNo || !strings.Contains(stderr, "bundle/app: attempt 2: ImageNotFound") || !strings.Contains(stderr, "retry app -n team") || !strings.Contains(stderr, "--patient waits on") {
+	if code != ExitNo || !strings.Contains(stderr, "bundle/app: attempt 2: ImageNotFound") || !strings.Contains(stderr, "retry app -s "+url+" -n team") || !strings.Contains(stderr, "--patient waits on") {
 		t.Errorf("it ends with %d: %s", code, stderr)
 	}
 	_, stderr, code = run(t, "wait", "app", "--patient", "--timeout", "200ms", "-s", url, "-n", "team")

@@ -53,7 +53,7 @@ func (s *session) list() *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
 	o.print.AddFlags(cmd)
-	cmd.Flag("output").Usage = "Output format: wide, json, yaml, name, jsonpath=…, go-template=… and what else kubectl knows."
+	cmd.Flag("output").Usage = "Output format: wide, json, yaml, kyaml, name, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, go-template=… or go-template-file=…. For custom-columns=… there is kubectl get bundles."
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "List those of all namespaces.")
 	f.StringVarP(&o.selector, "selector", "l", "", "Only those with these labels, as in: -l app=web,tier!=front.")

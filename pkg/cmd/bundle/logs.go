@@ -59,7 +59,7 @@ func (s *session) podLogs(ctx context.Context, b *v1alpha1.Bundle, follow bool) 
 	}
 	if p == nil {
 		return fail(ExitNotFound, fmt.Errorf("bundle %q in namespace %q has no unpack pod now: %s", b.Name, b.Namespace, stateOf(b).stage()),
-			"\"%s describe %s -n %s\" says how the last attempt went", program, b.Name, b.Namespace)
+			"\"%s describe %s%s\" says how the last attempt went", program, b.Name, s.where(b.Namespace))
 	}
 	containers := slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
 	for _, c := range containers {

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"path"
 	"strings"
 	"text/tabwriter"
@@ -60,9 +59,8 @@ func (s *session) ls() *cobra.Command {
 				return usage("-o is json, name or wide, not %q", output)
 			}
 			for e, err := range files {
-				if err != nil && isOfOtherType(err) {
-					// What was named may be a file, of which there is no list.
-					if one, ok := stat(cmd.Context(), bundles, t.name, digest, inside(args[1:])); ok && one.Type != listing.Directory {
+				if err != nil {
+					if one, ok := instead(cmd.Context(), bundles, t.name, digest, inside(args[1:]), err); ok {
 						e, err = one, nil
 					}
 				}
@@ -179,14 +177,13 @@ func (p *jsonPrinter) end() error {
 	return err
 }
 
-// isOfOtherType reports whether an error may be that there is a file where a directory was asked for, or the other way round: the
-// answer is no error of the API then, and it is one.
-func isOfOtherType(err error) bool {
-	var (
-		status apierrors.APIStatus
-		none   *url.Error
-	)
-	return !errors.As(err, &status) && !errors.As(err, &none)
+// instead is the file that was named in place of a directory, if that is why there is no list: the server refuses a recursive one.
+func instead(ctx context.Context, bundles typed.BundleInterface, name, digest, path string, err error) (listing.Entry, bool) {
+	if !errors.Is(err, typed.ErrNotDirectory) && !apierrors.IsBadRequest(err) {
+		return listing.Entry{}, false
+	}
+	e, ok := stat(ctx, bundles, name, digest, path)
+	return e, ok && e.Type != listing.Directory
 }
 
 // stat finds an entry in the list of the directory that it is in.

@@ -73,7 +73,7 @@ func TestAskingForWhatHappens(t *testing.T) {
 				return false
 			})
 			stdout, stderr, code := run(t, test.command, "app", "-s", url, "-n", "team")
-			if asked != test.asked || code != test.code || !strings.Contains(stdout+stderr, test.says) {
+			if asked != test.asked || code != test.code || !strings.Contains(stdout+stderr, strings.Replace(test.says, " -n team", " -s "+url+" -n team", 1)) {
 				t.Errorf("asked is %v, and it ends with %d: %s%s", asked, code, stdout, stderr)
 			}
 		})
@@ -104,7 +104,7 @@ func TestRefreshOfWhatFails(t *testing.T) {
 		return false
 	})
 	stdout, stderr, code := run(t, "refresh", "app", "--wait", "--timeout", "20s", "-s", url, "-n", "team")
-	if code != ExitNo || !strings.Contains(stderr, "retry app -n team") {
+	if code != ExitNo || !strings.Contains(stderr, "retry app -s "+url+" -n team") {
 		t.Errorf("it ends with %d: %s%s", code, stdout, stderr)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -79,7 +80,11 @@ a crash leaves in between the next pull puts right, or names. A symbolic link to
 
 // replaceable refuses what is there and is no ordinary file: the file is put in its place, and a device or a link would be gone.
 func replaceable(path string) error {
-	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		return usage("%s is too long a name for a file: name another", path)
+	case err == nil && !info.Mode().IsRegular():
 		return usage("%s is no ordinary file: - writes to the standard output", path)
 	}
 	return nil
@@ -146,7 +151,7 @@ func (p *puller) file(ctx context.Context, path string) error {
 // stdout writes the archive to the standard output.
 func (p *puller) stdout(ctx context.Context) (err error) {
 	if isTerminal(p.Out) {
-		return usage("an archive is nothing for a terminal: name a file or a folder, or send it to a program, as in: %s pull %s - | tar tz", program, p.Name)
+		return usage("an archive is nothing for a terminal: name a file or a folder, or send it to a program, as in: %s pull %s - | tar tz", program, quoted(p.inside)+p.where(""))
 	}
 	content, err := p.Client.GetContent(ctx, p.Name, typed.GetContentOptions{Digest: p.Digest})
 	if err != nil {

@@ -106,3 +106,21 @@ func TestPullReplacesNothingButFiles(t *testing.T) {
 		}
 	}
 }
+
+// The longest names of bundles leave no room for that of a part, or of the archive itself.
+func TestPullOfALongName(t *testing.T) {
+	content := []byte("content")
+	url := serve(t, content, digestOf(content), nil)
+	t.Chdir(t.TempDir())
+	for length, want := range map[int]int{172: ExitOK, 248: ExitOK, 249: ExitUsage} {
+		name := strings.Repeat("n", length)
+		_, stderr, code := run(t, "pull", name, "-s", url, "-n", "team")
+		got, err := os.ReadFile(name + ".tar.gz")
+		if code != want || want == ExitOK && (err != nil || !bytes.Equal(got, content)) {
+			t.Errorf("one of %d ends with %d: %s", length, code, stderr)
+		}
+	}
+	if left, err := filepath.Glob("*.part"); err != nil || len(left) > 0 {
+		t.Errorf("%q are left: %v", left, err)
+	}
+}

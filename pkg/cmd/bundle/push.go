@@ -47,6 +47,9 @@ or --if-none begins anew. On Windows folders are sent with the mode 0755 and fil
 			if opts.IfNone && opts.IfDigest != "" {
 				return usage("--if-digest and --if-none exclude each other")
 			}
+			if opts.IfDigest != "" && !wholeDigest.MatchString(opts.IfDigest) {
+				return usage("--if-digest %q is no digest: sha256: and 64 hexadecimal digits, as \"%s history NAME\" shows them", opts.IfDigest, program)
+			}
 			bundles, name, err := s.named(args[0])
 			if err != nil {
 				return err
@@ -72,6 +75,7 @@ func (s *session) upload(ctx context.Context, bundles typed.BundleInterface, nam
 		s.say("bundle/%s: has this content already: %s", name, had.Digest)
 		return nil
 	}
+	s.sends = true
 	meter := s.meter(name, 0, source.size)
 	opts.Progress, opts.Resume = meter.Set, true
 	b, err := bundles.UploadContent(ctx, name, source.content, source.size, opts)
@@ -109,7 +113,7 @@ func (s *session) fromImage(b *v1alpha1.Bundle) error {
 		return nil
 	}
 	return fail(ExitNoContent, fmt.Errorf("the content of bundle %q in namespace %q comes from its image, and nobody writes it", b.Name, b.Namespace),
-		"make another for it: %s create NAME --upload%s; or name another image in spec.source.image.reference", program, s.nameFlag())
+		"make another for it: %s create NAME --upload%s; or name another image in spec.source.image.reference", program, s.where(""))
 }
 
 // builtIn reports whether the server itself unpacks the bundles of a provisioner.

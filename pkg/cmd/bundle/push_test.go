@@ -20,6 +20,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
+	"rukpak.io/apiserver/pkg/content/listing"
 	"rukpak.io/apiserver/pkg/tarball"
 )
 
@@ -223,9 +224,9 @@ func TestPushToWhatTakesNothing(t *testing.T) {
 		code   int
 		says   string
 	}{
-		{"a folder to an image's", known(v1alpha1.ProvisionerRaw), dir, ExitNoContent, "create NAME --upload -n team"},
-		{"a folder to an image's that nobody has looked at", known(""), dir, ExitNoContent, "create NAME --upload -n team"},
-		{"an archive to an image's", served(), archive, ExitNoContent, "create NAME --upload -n team"},
+		{"a folder to an image's", known(v1alpha1.ProvisionerRaw), dir, ExitNoContent, "create NAME --upload -s "},
+		{"a folder to an image's that nobody has looked at", known(""), dir, ExitNoContent, "create NAME --upload -s "},
+		{"an archive to an image's", served(), archive, ExitNoContent, "create NAME --upload -s "},
 		{"an archive to an upload", upload, archive, ExitNotAllowed, "ask an administrator"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -300,6 +301,39 @@ func TestCreateFromADevice(t *testing.T) {
 	}
 }
 
+// A hint that is pasted has to do with the same server, as the same user, and in the same namespace.
+func TestHintsNameTheServer(t *testing.T) {
+	s := newSession(streamsTo(io.Discard))
+	root := s.command()
+	root.SetArgs([]string{
+		"version", "--kubeconfig", "my config", "--context=there", "--user", "me", "--as", "it's", "--as-group", "a", "--as-group", "b", "--token", "secret",
+		"--insecure-skip-tls-verify", "-n", "team", "-q",
+	})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	const server = ` --as 'it'\''s' --as-group a --as-group b --context there --insecure-skip-tls-verify=true --kubeconfig 'my config' --user me`
+	for namespace, want := range map[string]string{"": server + " -n team", "other": server + " -n other"} {
+		if got := s.where(namespace); got != want {
+			t.Errorf("they have %s, not %s", got, want)
+		}
+	}
+	if got := s.stateOf(served()).at(); got != "app"+server+" -n team" {
+		t.Errorf("it is at %s", got)
+	}
+	if got := newSession(streamsTo(io.Discard)).where(""); got != "" {
+		t.Errorf("without flags they have %q", got)
+	}
+}
+
+func TestLocalWord(t *testing.T) {
+	for path, want := range map[string]string{"app": "./app", "./app": "./app", "/a b": "'/a b'", "app.tar": "app.tar", "bundle/app": "./bundle/app"} {
+		if got := localWord(path); got != want {
+			t.Errorf("%q is %s, not %s", path, got, want)
+		}
+	}
+}
+
 func TestQuoted(t *testing.T) {
 	for word, want := range map[string]string{"./app": "./app", "a b": "'a b'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "-x": "'-x'", "": "''"} {
 		if got := quoted(word); got != want {
@@ -324,7 +358,23 @@ func TestCreateOfRefusedContent(t *testing.T) {
 		return true
 	})
 	_, stderr, code := run(t, "create", "app", "--from", dir, "-s", url, "-n", "team")
-	if code != ExitWrongContent || !strings.Contains(stderr, "the bundle was made") || !strings.Contains(stderr, "hint: mend the files, and then kubectl bundle push app") || !strings.Contains(stderr, "or kubectl delete bundle app -n team") {
+	if code != ExitWrongContent || !strings.Contains(stderr, "the bundle was made") || !strings.Contains(stderr, "hint: mend the files, and then kubectl bundle push app") || !strings.Contains(stderr, "or kubectl delete bundle app -s "+url+" -n team") {
+		t.Errorf("it ends with %d: %s", code, stderr)
+	}
+}
+
+// What is a directory is listed with the revision and the path that were named.
+func TestCatOfADirectory(t *testing.T) {
+	digest := digestOf(nil)
+	url := serveBundle(t, served(), func(w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("Content-Type", listing.MediaType)
+		w.Header().Set("ETag", `W/"`+digest+`"`)
+		list := `{"path":"","entries":[` + "\n" + `{"name":"a b","type":"Directory"}` + "\n]}\n"
+		_, _ = io.WriteString(w, list)
+		return true
+	})
+	_, stderr, code := run(t, "cat", "app@"+digest, "a b", "-s", url, "-n", "team")
+	if code != ExitNotFound || !strings.Contains(stderr, "hint: kubectl bundle ls app@"+digest+" 'a b' -s "+url+" -n team lists it") {
 		t.Errorf("it ends with %d: %s", code, stderr)
 	}
 }
@@ -336,7 +386,7 @@ func TestCatOfNoSuchFile(t *testing.T) {
 	})
 	for _, command := range []string{"cat", "ls"} {
 		_, stderr, code := run(t, command, "app", "none", "-s", url, "-n", "team")
-		if code != ExitNotFound || !strings.Contains(stderr, `hint: "kubectl bundle tree app -n team" shows the files that there are`) {
+		if code != ExitNotFound || !strings.Contains(stderr, `hint: "kubectl bundle tree app -s `+url+` -n team" shows the files that there are`) {
 			t.Errorf("%s ends with %d: %s", command, code, stderr)
 		}
 	}
@@ -372,7 +422,7 @@ func TestContentThatTheClassDoesNotTake(t *testing.T) {
 			})
 			for _, args := range [][]string{{"push", "app", dir}, {"create", "app", "--from", dir}} {
 				_, stderr, code := run(t, append(args, "-s", url, "-n", "team")...)
-				again := "kubectl delete bundle app -n team, and kubectl bundle create app --from " + dir + " --class "
+				again := "kubectl delete bundle app -s " + url + " -n team, and kubectl bundle create app --from " + dir + " --class "
 				if code != test.exit || !strings.Contains(stderr, test.says) || !strings.Contains(stderr, again) {
 					t.Errorf("%s ends with %d: %s", args[0], code, stderr)
 				}
@@ -416,7 +466,7 @@ func TestCreateOfWhatIsInvalid(t *testing.T) {
 		return true
 	})
 	_, stderr, code := run(t, "create", "app", "--image", "Foo:bar:baz", "-s", url, "-n", "team")
-	if code != ExitUsage || !strings.Contains(stderr, `hint: correct that; "kubectl explain bundle.spec.source.image.reference" says`) {
+	if code != ExitUsage || !strings.Contains(stderr, `hint: correct that; "kubectl explain bundle.spec.source.image.reference -s `+url+` -n team" says`) {
 		t.Errorf("it ends with %d: %s", code, stderr)
 	}
 }

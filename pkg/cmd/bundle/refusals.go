@@ -35,7 +35,7 @@ func (s *session) hasClass(ctx context.Context, class string) error {
 	if _, err = client.RukpakV1alpha1().ProvisionerClasses().Get(ctx, class, metav1.GetOptions{}); !apierrors.IsNotFound(err) || isUnknownResource(err) {
 		return nil
 	}
-	hint := "\"kubectl get provisionerclasses\" shows which there are"
+	hint := "\"kubectl get provisionerclasses" + s.where("") + "\" shows which there are"
 	if list, err := client.RukpakV1alpha1().ProvisionerClasses().List(ctx, metav1.ListOptions{Limit: pageSize}); err == nil && len(list.Items) > 0 {
 		var all []string
 		for _, c := range list.Items {
@@ -56,12 +56,12 @@ func (s *session) taken(ctx context.Context, bundles typed.BundleInterface, name
 		return err
 	}
 	return fail(ExitFailed, err, "choose another name; the content of the one that is there comes from its image, %s: kubectl edit bundle %s%s names another",
-		clean(b.Spec.Source.Image.Reference), name, s.nameFlag())
+		clean(b.Spec.Source.Image.Reference), name, s.where(""))
 }
 
 // wayOut is what to do about content that a bundle cannot take, whatever is sent again, and empty if that is not so.
 func (s *session) wayOut(err error, name, from string) string {
-	again := fmt.Sprintf("kubectl delete bundle %s%s, and %s create %[1]s --from %[4]s --class CLASS%[2]s", name, s.nameFlag(), program, from)
+	again := fmt.Sprintf("kubectl delete bundle %s%s, and %s create %[1]s --from %[4]s --class CLASS%[2]s", name, s.where(""), program, from)
 	switch {
 	case apierrors.HasStatusCause(err, v1alpha1.ReasonClassMissing):
 		return makeClass + ": " + again

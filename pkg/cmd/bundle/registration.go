@@ -96,12 +96,12 @@ func (d *examination) available(a *apiService) finding {
 			d.served = true
 			return ok("the APIService v1alpha1.rukpak.io is available")
 		}
-		remedy := "see the server: kubectl get pods,endpointslices -n " + d.system + ", and its log"
+		remedy := "see the server: kubectl get pods,endpointslices" + d.where(d.system) + ", and its log"
 		switch c.Reason {
 		case "ServiceNotFound", "ServiceAccessError", "ServicePortError":
 			remedy = "the Service that it names is missing or wrong: apply artifacts/deploy again"
 		case "MissingEndpoints", "EndpointsNotFound", "EndpointsAccessError":
-			remedy = "no pod of the server is ready: kubectl get pods -n " + d.system + ", and describe what is there"
+			remedy = "no pod of the server is ready: kubectl get pods" + d.where(d.system) + ", and describe what is there"
 		case "FailedDiscoveryCheck":
 			remedy = "kube-apiserver cannot reach the server: is port 10250 open from the control plane, and does the server's log show the request?"
 		}

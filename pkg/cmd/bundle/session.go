@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -24,22 +25,28 @@ import (
 type session struct {
 	genericiooptions.IOStreams
 	flags *genericclioptions.ConfigFlags
+	// given are the flags of flags, nil before there is a command.
+	given *pflag.FlagSet
 	quiet bool
 	// modeless says that a folder on this machine has no modes that are worth comparing.
 	modeless bool
 	// inside is the bundle, as it was named, of commands for which a 404 may be about a file or a content.
 	inside string
-	// written is the standard output, Out.
-	written *written
+	// stdout is Out, the standard output.
+	stdout *stdout
+	// sends means that it is content that is sent, and that may be why the server refuses something.
+	sends  bool
+	trials trials
 }
 
 func newSession(streams genericiooptions.IOStreams) *session {
-	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), modeless: !tarball.KeepsModes, written: &written{Writer: streams.Out}}
-	s.Out = s.written
+	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), modeless: !tarball.KeepsModes, stdout: &stdout{Writer: streams.Out}}
+	s.Out = s.stdout
 	s.flags.WrapConfigFn = func(c *rest.Config) *rest.Config {
 		// One person's requests are few, and the server has limits of its own.
 		c.QPS, c.Burst = 50, 100
 		c.WarningHandler = rest.NewWarningWriter(&harmless{out: s.ErrOut}, rest.WarningWriterOptions{Deduplicate: true})
+		c.Wrap(s.trials.noting)
 		return c
 	}
 	return s
@@ -49,14 +56,6 @@ func newSession(streams genericiooptions.IOStreams) *session {
 func (s *session) namespace() (string, error) {
 	namespace, _, err := s.flags.ToRawKubeConfigLoader().Namespace()
 	return namespace, err
-}
-
-// nameFlag is the flag that chose the namespace, with a space in front, for hints.
-func (s *session) nameFlag() string {
-	if s.flags.Namespace == nil || *s.flags.Namespace == "" {
-		return ""
-	}
-	return " -n " + *s.flags.Namespace
 }
 
 func (s *session) clientset() (versioned.Interface, error) {
@@ -77,7 +76,7 @@ func (s *session) bundles() (typed.BundleInterface, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.RukpakV1alpha1().Bundles(namespace), nil
+	return patient{client.RukpakV1alpha1().Bundles(namespace), s.retrying}, nil
 }
 
 // kubernetes is a client of Kubernetes' own objects. A standalone server has none of them.
@@ -112,14 +111,14 @@ func (s *session) meter(what string, have, size int64) *progress.Meter {
 	return progress.New(s.ErrOut, clean(what), have, size)
 }
 
-// written is output, and the first error of it: some of kubectl's printers return none.
-type written struct {
+// stdout is output, and the first error of it: some of kubectl's printers return none.
+type stdout struct {
 	io.Writer
 	err error
 }
 
 // Write is an io.Writer's.
-func (w *written) Write(p []byte) (int, error) {
+func (w *stdout) Write(p []byte) (int, error) {
 	n, err := w.Writer.Write(p)
 	if err != nil && w.err == nil {
 		w.err = err
@@ -129,7 +128,7 @@ func (w *written) Write(p []byte) (int, error) {
 
 // isTerminal reports whether a stream is one that a person looks at.
 func isTerminal(stream any) bool {
-	if w, ok := stream.(*written); ok {
+	if w, ok := stream.(*stdout); ok {
 		stream = w.Writer
 	}
 	file, ok := stream.(*os.File)

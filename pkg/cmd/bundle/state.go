@@ -19,6 +19,8 @@ import (
 type state struct {
 	*v1alpha1.Bundle
 	ready, available, stalled, full, refreshed *metav1.Condition
+	// where are the flags that commands in hints have, if there are others than that of the namespace.
+	where string
 }
 
 func stateOf(b *v1alpha1.Bundle) state {
@@ -29,8 +31,8 @@ func stateOf(b *v1alpha1.Bundle) state {
 		return &metav1.Condition{Type: kind, Status: metav1.ConditionUnknown}
 	}
 	return state{
-		b, find(v1alpha1.ConditionReady), find(v1alpha1.ConditionContentAvailable), find(v1alpha1.ConditionStalled),
-		find(v1alpha1.ConditionStorageFull), find(v1alpha1.ConditionRefreshed),
+		Bundle: b, ready: find(v1alpha1.ConditionReady), available: find(v1alpha1.ConditionContentAvailable), stalled: find(v1alpha1.ConditionStalled),
+		full: find(v1alpha1.ConditionStorageFull), refreshed: find(v1alpha1.ConditionRefreshed),
 	}
 }
 
@@ -117,10 +119,10 @@ func upper(text string) string {
 
 // at names the bundle in a command.
 func (s state) at() string {
-	if s.Namespace == "" {
-		return s.Name
+	if s.where == "" && s.Namespace != "" {
+		return s.Name + " -n " + s.Namespace
 	}
-	return s.Name + " -n " + s.Namespace
+	return s.Name + s.where
 }
 
 // next says what to do about it, one line for each way.

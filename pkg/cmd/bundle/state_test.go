@@ -184,7 +184,7 @@ func TestRefreshWaits(t *testing.T) {
 				t.Errorf("it ends with %d after %d looks: %s", code, gets, stderr)
 			}
 			for _, want := range test.says {
-				if !strings.Contains(stderr, want) {
+				if want = strings.Replace(want, " -n team", " -s "+server.URL+" -n team", 1); !strings.Contains(stderr, want) {
 					t.Errorf("it says nothing of %q: %s", want, stderr)
 				}
 			}

@@ -84,7 +84,7 @@ var (
 )
 
 // digest looks up which content is meant; empty is the current one, whichever that is by then.
-func (t target) digest(ctx context.Context, bundles typed.BundleInterface) (string, error) {
+func (s *session) digest(ctx context.Context, t target, bundles typed.BundleInterface) (string, error) {
 	back, err := strconv.Atoi(t.revision)
 	counted := err == nil && len(t.revision) < 4 && back <= 0
 	switch {
@@ -100,7 +100,7 @@ func (t target) digest(ctx context.Context, bundles typed.BundleInterface) (stri
 	contents := revisions(b)
 	if counted {
 		if -back >= len(contents) {
-			return "", t.none(b, "has only "+plural(int64(len(contents)), "content"))
+			return "", s.none(b, "has only "+plural(int64(len(contents)), "content"))
 		}
 		return contents[-back].Digest, nil
 	}
@@ -114,19 +114,19 @@ func (t target) digest(ctx context.Context, bundles typed.BundleInterface) (stri
 		}
 	}
 	if found == "" {
-		return "", t.none(b, "has no content whose digest begins with "+t.revision)
+		return "", s.none(b, "has no content whose digest begins with "+t.revision)
 	}
 	return found, nil
 }
 
-func (t target) none(b *v1alpha1.Bundle, why string) error {
+func (s *session) none(b *v1alpha1.Bundle, why string) error {
 	return fail(ExitNotFound, fmt.Errorf("bundle %q in namespace %q %s", b.Name, b.Namespace, why),
-		"\"kubectl bundle history %s -n %s\" lists what is kept; the ProvisionerClass says how much (revisionHistoryLimit)", b.Name, b.Namespace)
+		"\"kubectl bundle history %s%s\" lists what is kept; the ProvisionerClass says how much (revisionHistoryLimit)", b.Name, s.where(b.Namespace))
 }
 
-// revisions are the contents that a bundle serves, the current one first.
+// revisions are the contents that a bundle serves, the current one first. They are never nil, which JSON has another word for.
 func revisions(b *v1alpha1.Bundle) []v1alpha1.ContentStatus {
-	var contents []v1alpha1.ContentStatus
+	contents := []v1alpha1.ContentStatus{}
 	if b.Status.Content != nil {
 		contents = append(contents, *b.Status.Content)
 	}
@@ -150,6 +150,6 @@ func (s *session) opened(ctx context.Context, arg string) (typed.BundleInterface
 	if err != nil {
 		return nil, t, "", err
 	}
-	digest, err := t.digest(ctx, bundles)
+	digest, err := s.digest(ctx, t, bundles)
 	return bundles, t, digest, err
 }

@@ -31,14 +31,18 @@ func (s *session) tree() *cobra.Command {
 				return err
 			}
 			d := &drawing{}
-			for e, err := range bundles.ListFiles(cmd.Context(), t.name, inside(args[1:]), typed.ListFilesOptions{Digest: digest, Recursive: true}) {
+			path := inside(args[1:])
+			for e, err := range bundles.ListFiles(cmd.Context(), t.name, path, typed.ListFilesOptions{Digest: digest, Recursive: true}) {
 				if err != nil {
+					if _, ok := instead(cmd.Context(), bundles, t.name, digest, path, err); ok {
+						return fail(ExitNotFound, fmt.Errorf("%s is no directory", path), "%s cat %s %s%s prints it", program, quoted(args[0]), quoted(path), s.where(""))
+					}
 					return err
 				}
 				d.add(e)
 			}
 			out := bufio.NewWriter(s.Out)
-			if err := d.write(out, cmp.Or(inside(args[1:]), t.name)); err != nil {
+			if err := d.write(out, cmp.Or(path, t.name)); err != nil {
 				return err
 			}
 			return out.Flush()

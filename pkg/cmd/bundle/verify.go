@@ -45,7 +45,7 @@ on Windows, where it has no modes, with 0755 for folders and 0644 for files; an 
 			if err != nil {
 				return err
 			}
-			c, err := t.content(b, digest)
+			c, err := s.content(t, b, digest)
 			if err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ on Windows, where it has no modes, with 0755 for folders and 0644 for files; an 
 }
 
 // content is the status of a content of a bundle; that of the current one if digest is empty.
-func (t target) content(b *v1alpha1.Bundle, digest string) (v1alpha1.ContentStatus, error) {
+func (s *session) content(t target, b *v1alpha1.Bundle, digest string) (v1alpha1.ContentStatus, error) {
 	for _, c := range revisions(b) {
 		if digest == "" || c.Digest == digest {
 			if b.Status.Content == nil {
@@ -69,9 +69,9 @@ func (t target) content(b *v1alpha1.Bundle, digest string) (v1alpha1.ContentStat
 	}
 	if digest == "" {
 		return v1alpha1.ContentStatus{}, fail(ExitNoContent, fmt.Errorf("bundle %q in namespace %q has no content: %s", b.Name, b.Namespace, stateOf(b).stage()),
-			"%s describe %s -n %s says what it waits for, and what to do", program, b.Name, b.Namespace)
+			"%s describe %s%s says what it waits for, and what to do", program, b.Name, s.where(b.Namespace))
 	}
-	return v1alpha1.ContentStatus{}, t.none(b, "has no content "+digest)
+	return v1alpha1.ContentStatus{}, s.none(b, "has no content "+digest)
 }
 
 // verifyContent reads content from the server.
@@ -99,7 +99,7 @@ func (s *session) verifyContent(ctx context.Context, bundles typed.BundleInterfa
 	} {
 		if check.got != check.want {
 			return fail(ExitWrongContent, fmt.Errorf("%s: its %s is %v, and the status says %v", t.name, check.what, check.got, check.want),
-				"\"kubectl bundle doctor\" says whether the server is well; its command fsck checks all that it stores")
+				"\"kubectl bundle doctor%s\" says whether the server is well; its command fsck checks all that it stores", s.where(""))
 		}
 	}
 	return s.print("bundle.rukpak.io/%s: whole: %s, %s, %s", t.name, c.Digest, bytesize.String(c.Size), plural(c.Files, "file"))
@@ -112,7 +112,7 @@ func (s *session) verifyLocal(ctx context.Context, t target, c v1alpha1.ContentS
 		return err
 	}
 	if summary.UncompressedDigest != c.UncompressedDigest {
-		hint := fmt.Sprintf("%s diff %s %s%s shows what differs", program, t, path, s.nameFlag())
+		hint := fmt.Sprintf("%s diff %s %s%s shows what differs", program, quoted(t.String()), localWord(path), s.where(""))
 		if folder && s.modeless {
 			hint += "; a folder has no modes here, and was packed with 0755 for folders and 0644 for files: content with other modes is told apart by them alone, and diff does not compare them"
 		}

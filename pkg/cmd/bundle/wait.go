@@ -80,14 +80,14 @@ var errTimeout = errors.New("the time is over")
 
 // waitReady waits until a bundle is ready, and fails when it does.
 func (s *session) waitReady(ctx context.Context, bundles typed.BundleInterface, name string, w waiting) error {
-	return s.waitUntil(ctx, bundles, name, w, w.ready())
+	return s.waitUntil(ctx, bundles, name, w, s.ready(w))
 }
 
 // ready returns what looks whether a bundle is ready, and fails when it does.
-func (w waiting) ready() func(*v1alpha1.Bundle) (bool, error) {
+func (s *session) ready(w waiting) func(*v1alpha1.Bundle) (bool, error) {
 	lasting := &lasting{}
 	return func(b *v1alpha1.Bundle) (bool, error) {
-		st := stateOf(b)
+		st := s.stateOf(b)
 		switch {
 		case st.isReady():
 			return true, nil
@@ -152,7 +152,7 @@ func (s *session) late(name string, timeout time.Duration, last *v1alpha1.Bundle
 	if last != nil {
 		err = fmt.Errorf("%w: %s", err, stateOf(last).stage())
 	}
-	return fail(ExitUnavailable, err, "\"%s describe %s%s\" says more; --timeout waits longer", program, name, s.nameFlag())
+	return fail(ExitUnavailable, err, "\"%s describe %s%s\" says more; --timeout waits longer", program, name, s.where(""))
 }
 
 // follower follows one bundle.
@@ -199,7 +199,7 @@ var errStopped = errors.New("stopped")
 func passes(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return true // no answer at all
+		return !typed.IsNoCredentials(err) // no answer at all
 	}
 	code := status.Status().Code
 	return code == 429 || code >= 500 || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)

@@ -7,6 +7,10 @@
 // There are two authorities, so that a client of etcd can never pass for a member of it: one signs what members show to
 // each other, the other what they show to clients and clients to them. Their keys are in one Secret that no pod of etcd
 // or of the server mounts.
+//
+// Authorities are replaced in two steps, between which all that reads them is restarted, one after the other: the
+// annotation RotateAnnotation of their Secret says which step it is. With RotateBegin there are new ones, which are
+// trusted beside the old ones, and sign nothing. With RotateFinish they sign everything and are trusted alone.
 package etcdcerts
 
 import (
@@ -18,6 +22,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +44,17 @@ const (
 	keyCA = "ca.crt"
 
 	clientUser = "rukpak-apiserver"
+
+	// nextPrefix is what the keys of an authority begin with that is to take the place of another.
+	nextPrefix = "next-"
+)
+
+// RotateAnnotation of the Secret NAME-ca says how far the replacement of the authorities is to be. Without it, or with the
+// value of a step that is done, they stay as they are.
+const (
+	RotateAnnotation = "rukpak.io/rotate-ca"
+	RotateBegin      = "begin"
+	RotateFinish     = "finish"
 )
 
 // Config says whose certificates they are.
@@ -53,15 +69,11 @@ type Config struct {
 }
 
 // Ensure makes what is missing, and makes anew what is broken, does not fit its authority or the names any more, or ends
-// soon. It returns the names of the Secrets that it wrote. Of several that run at once, all but one may fail with
+// soon, and takes the step of a replacement of the authorities that RotateAnnotation asks for. It returns the names of the Secrets that it wrote. Of several that run at once, all but one may fail with
 // a conflict; to run again is safe.
 func Ensure(ctx context.Context, client kubernetes.Interface, c Config, now time.Time) ([]string, error) {
 	e := &ensurer{secrets: secrets{client: client, namespace: c.Namespace}, now: now}
-	clients, err := e.authority(ctx, c.Name+"-ca", "client-ca", c.Name+"-client-ca")
-	if err != nil {
-		return e.written, err
-	}
-	peers, err := e.authority(ctx, c.Name+"-ca", "peer-ca", c.Name+"-peer-ca")
+	clients, peers, err := e.authorities(ctx, c.Name)
 	if err != nil {
 		return e.written, err
 	}
@@ -89,7 +101,7 @@ func (c Config) members() []string {
 // leaf is a certificate that one side of a connection shows.
 type leaf struct {
 	secret    string
-	authority *pki.Authority
+	authority authority
 	names     []string
 	issue     func() (cert, key []byte, err error)
 }
@@ -101,26 +113,113 @@ type ensurer struct {
 	written []string
 }
 
-// authority returns the authority that a Secret keeps under a key, and makes it where there is none. One that is there is
-// never replaced: what has its certificates would stop to trust the rest at once.
-func (e *ensurer) authority(ctx context.Context, secret, key, name string) (*pki.Authority, error) {
-	current, err := e.get(ctx, secret, corev1.SecretTypeOpaque)
+// authority is what signs.
+type authority struct {
+	*pki.Authority
+	// trusted is its certificate, and that of the one which is to take its place if there is one.
+	trusted []byte
+}
+
+// authorities returns that of clients and that of members, as their Secret keeps them. They are made where the Secret is
+// missing, and otherwise replaced only in the steps of its annotation: what trusts one alone trusts nothing of another.
+func (e *ensurer) authorities(ctx context.Context, name string) (clients, peers authority, err error) {
+	current, err := e.get(ctx, name+"-ca", corev1.SecretTypeOpaque)
 	if err != nil {
-		return nil, err
+		return authority{}, authority{}, err
 	}
-	cert, private := current.Data[key+".crt"], current.Data[key+".key"]
-	if len(cert)+len(private) > 0 {
-		a, err := pki.LoadAuthority(cert, private)
-		if err != nil {
-			return nil, fmt.Errorf("secret %s/%s: %s: %w", e.namespace, secret, key, err)
+	if !current.exists {
+		if err := e.nothingSigned(ctx, name); err != nil {
+			return authority{}, authority{}, err
 		}
-		return a, nil
 	}
+	data := maps.Clone(current.Data)
+	if data == nil {
+		data = map[string][]byte{}
+	}
+	step := current.Annotations[RotateAnnotation]
+	for _, a := range []struct {
+		key  string
+		into *authority
+	}{{"client-ca", &clients}, {"peer-ca", &peers}} {
+		if *a.into, err = advance(data, a.key, name+"-"+a.key, step); err != nil {
+			return authority{}, authority{}, fmt.Errorf("secret %s/%s-ca: %w", e.namespace, name, err)
+		}
+	}
+	if maps.EqualFunc(data, current.Data, bytes.Equal) {
+		return clients, peers, nil
+	}
+	return clients, peers, e.put(ctx, current, data)
+}
+
+// nothingSigned is an error where there are certificates whose authorities are lost. With new ones in their place, etcd
+// would come apart as soon as the kubelets have written the files.
+func (e *ensurer) nothingSigned(ctx context.Context, name string) error {
+	for _, kind := range []string{"-peer", "-server", "-client"} {
+		secret, err := e.get(ctx, name+kind, corev1.SecretTypeTLS)
+		if err != nil {
+			return err
+		}
+		if secret.exists {
+			return fmt.Errorf("secret %s/%s-ca is gone, whose authorities have signed %s%s: put it back, or delete the Secrets %s-peer, %s-server and %s-client as well, "+
+				"run this again, and delete all pods of etcd at once", e.namespace, name, name, kind, name, name, name)
+		}
+	}
+	return nil
+}
+
+// advance returns the authority that data keep under a key, made where there is none, and takes the step that is asked for.
+func advance(data map[string][]byte, key, name, step string) (authority, error) {
+	if len(data[key+".crt"])+len(data[key+".key"]) == 0 {
+		if err := create(data, key, name); err != nil {
+			return authority{}, err
+		}
+	}
+	next := nextPrefix + key
+	prepared := len(data[next+".crt"])+len(data[next+".key"]) > 0
+	switch step {
+	case "":
+	case RotateBegin:
+		if !prepared {
+			if err := create(data, next, name); err != nil {
+				return authority{}, err
+			}
+			prepared = true
+		}
+	case RotateFinish:
+		if prepared {
+			for _, part := range []string{".crt", ".key"} {
+				data[key+part] = data[next+part]
+				delete(data, next+part)
+			}
+			prepared = false
+		}
+	default:
+		return authority{}, fmt.Errorf("annotation %s is %q, neither %s nor %s", RotateAnnotation, step, RotateBegin, RotateFinish)
+	}
+	a, err := load(data, key)
+	if err != nil || !prepared {
+		return a, err
+	}
+	n, err := load(data, next)
+	a.trusted = slices.Concat(a.trusted, n.trusted)
+	return a, err
+}
+
+func create(data map[string][]byte, key, name string) error {
 	a, err := pki.NewAuthority(name, authorityValidity)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return a, e.put(ctx, current, map[string][]byte{key + ".crt": a.CertPEM, key + ".key": a.KeyPEM})
+	data[key+".crt"], data[key+".key"] = a.CertPEM, a.KeyPEM
+	return nil
+}
+
+func load(data map[string][]byte, key string) (authority, error) {
+	a, err := pki.LoadAuthority(data[key+".crt"], data[key+".key"])
+	if err != nil {
+		return authority{}, fmt.Errorf("%s: %w", key, err)
+	}
+	return authority{Authority: a, trusted: a.CertPEM}, nil
 }
 
 // leaf renews a certificate that is not good any more.
@@ -136,13 +235,19 @@ func (e *ensurer) leaf(ctx context.Context, l leaf) error {
 	if err != nil {
 		return err
 	}
-	return e.put(ctx, current, map[string][]byte{keyCA: l.authority.CertPEM, corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key})
+	data := map[string][]byte{keyCA: l.authority.trusted, corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key}
+	for name, value := range current.Data {
+		if data[name] == nil {
+			data[name] = value // of somebody else
+		}
+	}
+	return e.put(ctx, current, data)
 }
 
 // check returns why a certificate has to be made anew.
 func (l leaf) check(data map[string][]byte, now time.Time) error {
-	if !bytes.Equal(data[keyCA], l.authority.CertPEM) {
-		return errors.New("it is of another authority")
+	if !bytes.Equal(data[keyCA], l.authority.trusted) {
+		return errors.New("other authorities are trusted")
 	}
 	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {
@@ -200,10 +305,7 @@ func (s secrets) get(ctx context.Context, name string, kind corev1.SecretType) (
 // put writes data to a Secret as it was read; one that somebody else has written meanwhile is a conflict.
 func (e *ensurer) put(ctx context.Context, secret kept, data map[string][]byte) error {
 	changed := secret.DeepCopy()
-	if changed.Data == nil {
-		changed.Data = map[string][]byte{}
-	}
-	maps.Copy(changed.Data, data)
+	changed.Data = data
 	api := e.client.CoreV1().Secrets(e.namespace)
 	var err error
 	if secret.exists {

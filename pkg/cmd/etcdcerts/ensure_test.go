@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +123,86 @@ func TestRefusesABrokenAuthority(t *testing.T) {
 	}
 	if written, err := Ensure(t.Context(), client, config, time.Now()); err == nil || len(written) > 0 {
 		t.Errorf("it wrote %v, and ended with %v", written, err)
+	}
+}
+
+func TestRefusesToReplaceAuthoritiesThatAreLost(t *testing.T) {
+	client := fake.NewClientset()
+	ensure(t, client, time.Now())
+	remove := func(names ...string) {
+		for _, name := range names {
+			if err := client.CoreV1().Secrets(config.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	remove("rukpak-etcd-ca")
+	if written, err := Ensure(t.Context(), client, config, time.Now()); err == nil || len(written) > 0 {
+		t.Errorf("it wrote %v, and ended with %v", written, err)
+	}
+	remove("rukpak-etcd-client", "rukpak-etcd-peer", "rukpak-etcd-server")
+	if got := ensure(t, client, time.Now()); !slices.Equal(got, all) {
+		t.Errorf("with nothing left it wrote %v", got)
+	}
+}
+
+// TestReplacesTheAuthorities goes through the steps. In each, those that have read their authorities before it and those that
+// have read them since connect to each other.
+func TestReplacesTheAuthorities(t *testing.T) {
+	client := fake.NewClientset()
+	ensure(t, client, time.Now())
+	step := func(value string) {
+		secret := read(t, client, "rukpak-etcd-ca")
+		secret.Annotations = map[string]string{RotateAnnotation: value}
+		if _, err := client.CoreV1().Secrets(config.Namespace).Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	connects := func(trusted, shown *corev1.Secret) bool {
+		_, pool := pair(t, trusted)
+		cert, _ := pair(t, shown)
+		_, err := cert.Leaf.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		return err == nil
+	}
+	kinds := []string{"rukpak-etcd-peer", "rukpak-etcd-server", "rukpak-etcd-client"}
+	at := map[string]map[string]*corev1.Secret{}
+	note := func(when string) {
+		at[when] = map[string]*corev1.Secret{}
+		for _, kind := range kinds {
+			at[when][kind] = read(t, client, kind)
+		}
+	}
+	note("before")
+	for _, value := range []string{RotateBegin, RotateFinish} {
+		step(value)
+		if got := ensure(t, client, time.Now()); !slices.Equal(got, all) {
+			t.Errorf("%s wrote %v", value, got)
+		}
+		if got := ensure(t, client, time.Now()); len(got) > 0 {
+			t.Errorf("%s again wrote %v", value, got)
+		}
+		note(value)
+	}
+	for _, kind := range kinds {
+		for _, c := range []struct {
+			trusted, shown string
+			want           bool
+		}{
+			{"before", RotateBegin, true},
+			{RotateBegin, "before", true},
+			{RotateBegin, RotateFinish, true},
+			{RotateFinish, RotateFinish, true},
+			{"before", RotateFinish, false},
+			{RotateFinish, "before", false},
+		} {
+			if got := connects(at[c.trusted][kind], at[c.shown][kind]); got != c.want {
+				t.Errorf("%s: who trusts what there was at %q takes what there is at %q: %t", kind, c.trusted, c.shown, got)
+			}
+		}
+	}
+	step("now")
+	if _, err := Ensure(t.Context(), client, config, time.Now()); err == nil || !strings.Contains(err.Error(), RotateAnnotation) {
+		t.Errorf("a step that there is not: %v", err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	eventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
@@ -72,30 +73,58 @@ type endpoint struct {
 	service, namespace string
 	// ca returns what pods trust, which changes in time; empty if it is not known.
 	ca    func() []byte
-	known atomic.Pointer[pod.Endpoint]
+	known atomic.Pointer[foundEndpoint]
 }
 
-const endpointTimeout = 5 * time.Second
+// foundEndpoint is an endpoint with the time at which it was read.
+type foundEndpoint struct {
+	pod.Endpoint
+	read time.Time
+}
 
-// get returns the endpoint, or an empty one while the Service cannot be read. A cluster IP never changes.
+const (
+	endpointTimeout = 5 * time.Second
+	// endpointAge is how long an endpoint is good for. The address of a Service never changes, but one that is made anew has another.
+	endpointAge = time.Minute
+)
+
+// get returns the endpoint, or an empty one where the Service is not there or never could be read. What was read last is good
+// for as long as the cluster gives no answer.
 func (e *endpoint) get() pod.Endpoint {
 	ca := e.ca()
 	if len(ca) == 0 {
 		klog.Background().Error(nil, "Cannot find out what unpack pods are to trust: the APIService has no caBundle, and there is no --tls-ca-file")
 		return pod.Endpoint{}
 	}
-	if known := e.known.Load(); known != nil {
-		return pod.Endpoint{URL: known.URL, ServerName: known.ServerName, CA: ca}
+	known := e.known.Load()
+	if known == nil || time.Since(known.read) >= endpointAge {
+		known = e.refresh(known)
 	}
+	if known == nil {
+		return pod.Endpoint{}
+	}
+	return pod.Endpoint{URL: known.URL, ServerName: known.ServerName, CA: ca}
+}
+
+// refresh reads the endpoint anew, and remembers it.
+func (e *endpoint) refresh(known *foundEndpoint) *foundEndpoint {
 	ctx, cancel := context.WithTimeout(context.Background(), endpointTimeout)
 	defer cancel()
 	found, err := e.find(ctx)
-	if err != nil {
+	switch {
+	case err == nil:
+		if known != nil && known.URL != found.URL {
+			klog.Background().Info("Unpack pods send content elsewhere from now on", "before", known.URL, "now", found.URL)
+		}
+		known = &foundEndpoint{*found, time.Now()}
+	case apierrors.IsNotFound(err):
+		known = nil
+		fallthrough
+	default:
 		klog.Background().Error(err, "Cannot find out where unpack pods send content")
-		return pod.Endpoint{}
 	}
-	e.known.Store(found)
-	return pod.Endpoint{URL: found.URL, ServerName: found.ServerName, CA: ca}
+	e.known.Store(known)
+	return known
 }
 
 // find reads where pods reach the Service.

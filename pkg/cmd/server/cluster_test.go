@@ -14,6 +14,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -161,6 +162,48 @@ func TestEndpoint(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A Service that is made anew has another address, which unpack pods are told a minute later at most.
+func TestEndpointFollowsTheService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "server", Namespace: "team"}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 443}}},
+		}
+		client, away := fake.NewClientset(service), false
+		client.PrependReactor("get", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return away, nil, apierrors.NewServiceUnavailable("away")
+		})
+		e := &endpoint{client: client, service: "server", namespace: "team", ca: func() []byte { return []byte("authority") }}
+		is := func(when, want string) {
+			t.Helper()
+			if got := e.get().URL; got != want {
+				t.Errorf("%s: got %q, want %q", when, got, want)
+			}
+		}
+		is("at first", "https://10.0.0.1:443")
+		services := client.CoreV1().Services("team")
+		if err := services.Delete(t.Context(), "server", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		is("right after it was deleted", "https://10.0.0.1:443")
+		time.Sleep(endpointAge)
+		is("a minute after it was deleted", "")
+		service.Spec.ClusterIP = "10.0.0.2"
+		if _, err := services.Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		is("once it is there again", "https://10.0.0.2:443")
+		service.Spec.ClusterIP = "10.0.0.3"
+		if _, err := services.Update(t.Context(), service, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		away = true
+		time.Sleep(endpointAge)
+		is("while the cluster does not answer", "https://10.0.0.2:443")
+		away = false
+		is("when it answers again", "https://10.0.0.3:443")
+	})
 }
 
 // Events wait for no more than the requests for other events, and nothing waits for them: thousands come with some hundred bundles.

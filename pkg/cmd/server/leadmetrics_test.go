@@ -7,11 +7,13 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak"
+	"rukpak.io/apiserver/pkg/content/verify"
 )
 
 // series sums the series of each gauge of some names.
@@ -30,6 +32,28 @@ func series(t *testing.T, names ...string) map[string]float64 {
 		}
 	}
 	return found
+}
+
+func TestAPassThatNeverEndsGetsLate(t *testing.T) {
+	const late = "rukpak_content_scrub_last_completed_timestamp_seconds"
+	m, begun, ended := newScrubMetrics(), time.Unix(1_000_000, 0), time.Unix(2_000_000, 0)
+	m.completed.Reset()
+	for _, step := range []struct {
+		progress verify.Progress
+		want     map[string]float64
+	}{
+		{verify.Progress{}, map[string]float64{}},
+		{verify.Progress{Started: begun}, map[string]float64{late: 1_000_000}},
+		{verify.Progress{Started: begun, Position: "sha256:…", Blobs: 7}, map[string]float64{late: 1_000_000}},
+		{verify.Progress{Started: begun, Completed: ended}, map[string]float64{late: 2_000_000}},
+		{verify.Progress{Started: ended.Add(time.Hour), Completed: ended}, map[string]float64{late: 2_000_000}},
+	} {
+		m.show("default", step.progress)
+		if got := series(t, late); !maps.Equal(got, step.want) {
+			t.Errorf("%+v: got %v, want %v", step.progress, got, step.want)
+		}
+	}
+	m.completed.Reset()
 }
 
 func TestAFormerLeaderShowsNothingThatItSaw(t *testing.T) {

@@ -9,17 +9,14 @@ import (
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/klog/v2"
 
-	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
-	"rukpak.io/apiserver/pkg/content/filesystem"
 )
 
 // storeMetrics show the state of the content stores, as the latest round of each collector saw it. The replica
 // that leads has them.
 type storeMetrics struct {
-	blobs, bytes, free, missing, held       *metrics.GaugeVec
+	blobs, bytes, missing, held             *metrics.GaugeVec
 	garbageRefs, garbageBlobs, garbageBytes *metrics.GaugeVec
 	failures                                *metrics.CounterVec
 }
@@ -32,7 +29,6 @@ var newStoreMetrics = sync.OnceValue(func() *storeMetrics {
 	m := &storeMetrics{
 		blobs:   gauge("rukpak_content_store_blobs", "Blobs in the content store."),
 		bytes:   gauge("rukpak_content_store_bytes", "Size of the blobs in the content store."),
-		free:    gauge("rukpak_content_store_free_bytes", "Free space of the volume of a content store in a folder."),
 		missing: gauge("rukpak_content_missing", "Contents that bundles name and that cannot be read."),
 		held:    gauge("rukpak_content_gc_held", "1 while nothing is collected because the state of the API looks lost."),
 
@@ -44,18 +40,18 @@ var newStoreMetrics = sync.OnceValue(func() *storeMetrics {
 			Name: "rukpak_content_gc_failures_total", Help: "Steps of the collector that failed.", StabilityLevel: metrics.ALPHA,
 		}, labels),
 	}
-	legacyregistry.MustRegister(m.blobs, m.bytes, m.free, m.missing, m.held, m.garbageRefs, m.garbageBlobs, m.garbageBytes, m.failures)
+	legacyregistry.MustRegister(m.blobs, m.bytes, m.missing, m.held, m.garbageRefs, m.garbageBlobs, m.garbageBytes, m.failures)
 	return m
 })
 
 // reset shows nothing any more: a replica that does not lead has seen nothing lately.
 func (m *storeMetrics) reset() {
-	for _, g := range []*metrics.GaugeVec{m.blobs, m.bytes, m.free, m.missing, m.held, m.garbageRefs, m.garbageBlobs, m.garbageBytes} {
+	for _, g := range []*metrics.GaugeVec{m.blobs, m.bytes, m.missing, m.held, m.garbageRefs, m.garbageBlobs, m.garbageBytes} {
 		g.Reset()
 	}
 }
 
-func (m *storeMetrics) observe(name string, r collect.Report, missing int, err error, store content.Store) {
+func (m *storeMetrics) observe(name string, r collect.Report, missing int, err error) {
 	held := 0.0
 	if errors.Is(err, collect.ErrHeld) {
 		held = 1
@@ -70,14 +66,4 @@ func (m *storeMetrics) observe(name string, r collect.Report, missing int, err e
 	m.garbageRefs.WithLabelValues(name).Set(float64(r.GarbageRefs))
 	m.garbageBlobs.WithLabelValues(name).Set(float64(r.GarbageBlobs))
 	m.garbageBytes.WithLabelValues(name).Set(float64(r.GarbageBytes))
-	folder, ok := store.(*filesystem.Store)
-	if !ok {
-		return
-	}
-	free, _, err := folder.Space()
-	if err != nil {
-		klog.Background().Error(err, "Cannot measure the space of a content store", "store", name)
-		return
-	}
-	m.free.WithLabelValues(name).Set(float64(free))
 }

@@ -231,6 +231,8 @@ func (o *Options) Complete(changed func(string) bool) error {
 	if !changed("bind-address") {
 		o.Recommended.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
 	}
+	// Nobody collects what others own, so a deletion that waits for that would never end.
+	o.Recommended.Etcd.EnableGarbageCollection = false
 	o.Recommended.CoreAPI = nil
 	o.Recommended.Features.EnablePriorityAndFairness = false
 	o.Recommended.Authentication.RemoteKubeConfigFileOptional = true

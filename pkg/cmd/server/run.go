@@ -264,6 +264,7 @@ func (p *process) addHooks(_ context.Context, cancel context.CancelCauseFunc) er
 		"rukpak-certificates": p.certificates.follow,
 		"rukpak-instance":     p.watchInstance,
 		"rukpak-space":        p.watchEtcdSpace,
+		"rukpak-store-space":  p.watchStoreSpace,
 	}
 	if p.monitor != nil {
 		hooks["rukpak-etcd"] = p.watchEtcd

@@ -49,8 +49,8 @@ func (o *ScrubOptions) validate() []error {
 
 // scrubMetrics count what this process did while it led.
 type scrubMetrics struct {
-	blobs, bytes, damaged, failures *metrics.CounterVec
-	completed                       *metrics.GaugeVec
+	blobs, bytes, damaged, unreadable, failures *metrics.CounterVec
+	completed                                   *metrics.GaugeVec
 }
 
 var newScrubMetrics = sync.OnceValue(func() *scrubMetrics {
@@ -59,17 +59,37 @@ var newScrubMetrics = sync.OnceValue(func() *scrubMetrics {
 		return metrics.NewCounterVec(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels)
 	}
 	m := &scrubMetrics{
-		blobs:    counter("rukpak_content_scrub_blobs_total", "Stored blobs that were read again."),
-		bytes:    counter("rukpak_content_scrub_bytes_total", "Bytes of stored blobs that were read again."),
-		damaged:  counter("rukpak_content_scrub_damaged_total", "Stored blobs that did not have their digest."),
-		failures: counter("rukpak_content_scrub_failures_total", "Stored blobs that could not be read again, and whole passes that could not go on."),
+		blobs:      counter("rukpak_content_scrub_blobs_total", "Stored blobs that were read again."),
+		bytes:      counter("rukpak_content_scrub_bytes_total", "Bytes of stored blobs that were read again."),
+		damaged:    counter("rukpak_content_scrub_damaged_total", "Stored blobs that did not have their digest."),
+		unreadable: counter("rukpak_content_scrub_unreadable_total", "Stored blobs that could not be read again."),
+		failures:   counter("rukpak_content_scrub_failures_total", "Passes over the stored blobs that could not go on for the moment."),
 		completed: metrics.NewGaugeVec(&metrics.GaugeOpts{
-			Name: "rukpak_content_scrub_last_completed_timestamp_seconds", Help: "When all blobs had been read again last.", StabilityLevel: metrics.ALPHA,
+			Name: "rukpak_content_scrub_last_completed_timestamp_seconds", Help: "When all blobs had been read again last; when that was begun, if it never has come to its end.", StabilityLevel: metrics.ALPHA,
 		}, labels),
 	}
-	legacyregistry.MustRegister(m.blobs, m.bytes, m.damaged, m.failures, m.completed)
+	legacyregistry.MustRegister(m.blobs, m.bytes, m.damaged, m.unreadable, m.failures, m.completed)
 	return m
 })
+
+// begin shows the counters of a store at 0, so that their first step is one.
+func (m *scrubMetrics) begin(store string) {
+	for _, c := range []*metrics.CounterVec{m.blobs, m.bytes, m.damaged, m.unreadable, m.failures} {
+		c.WithLabelValues(store)
+	}
+}
+
+// show shows how far the passes over a store are. The first one counts from its beginning until it is at its end, so that
+// one which never is gets late, too.
+func (m *scrubMetrics) show(store string, p verify.Progress) {
+	since := p.Completed
+	if since.IsZero() {
+		since = p.Started
+	}
+	if !since.IsZero() {
+		m.completed.WithLabelValues(store).Set(float64(since.Unix()))
+	}
+}
 
 // scrubber returns what reads the blobs of a store again until ctx ends.
 func (p *process) scrubber(name string) func(context.Context) error {
@@ -77,24 +97,19 @@ func (p *process) scrubber(name string) func(context.Context) error {
 		return func(context.Context) error { return nil }
 	}
 	log, m := klog.Background().WithValues("store", name), newScrubMetrics()
-	show := func(progress verify.Progress) {
-		if !progress.Completed.IsZero() {
-			m.completed.WithLabelValues(name).Set(float64(progress.Completed.Unix()))
-		}
-	}
 	s := &verify.Scrubber{
 		Store: p.stores[name], Interval: p.Scrub.Interval, Pace: verify.NewPace(p.Scrub.Rate << 20), Now: time.Now,
 		Load: func(ctx context.Context) (verify.Progress, error) {
 			progress, err := loadProgress(ctx, p.client, name)
 			if err == nil {
-				show(progress)
+				m.show(name, progress)
 			}
 			return progress, err
 		},
 		Save: func(ctx context.Context, progress verify.Progress) error {
 			err := saveProgress(ctx, p.client, name, progress)
 			if err == nil {
-				show(progress)
+				m.show(name, progress)
 			}
 			return err
 		},
@@ -112,7 +127,7 @@ func (p *process) scrubber(name string) func(context.Context) error {
 			if errors.Is(err, verify.ErrDamaged) {
 				m.damaged.WithLabelValues(name).Inc()
 			} else if err != nil {
-				m.failures.WithLabelValues(name).Inc()
+				m.unreadable.WithLabelValues(name).Inc()
 			}
 			if err != nil {
 				log.Error(err, "Stored content is not as it should be", "digest", digest)
@@ -120,6 +135,7 @@ func (p *process) scrubber(name string) func(context.Context) error {
 		},
 	}
 	return func(ctx context.Context) error {
+		m.begin(name)
 		return s.Run(ctx, func(err error) {
 			m.failures.WithLabelValues(name).Inc()
 			log.Error(err, "Cannot read stored content again now")

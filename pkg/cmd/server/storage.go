@@ -19,7 +19,6 @@ import (
 	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/klog/v2"
 
-	"rukpak.io/apiserver/pkg/content"
 	"rukpak.io/apiserver/pkg/content/collect"
 	"rukpak.io/apiserver/pkg/content/reference"
 	"rukpak.io/apiserver/pkg/content/upload"
@@ -153,7 +152,7 @@ func (p *process) makeCollectors() error {
 		store := p.stores[name]
 		collector, err := collect.New(collect.Config{
 			StoreName: name, Store: store, Records: p.records, Live: p.guarded(name, p.live), Now: time.Now,
-			Grace: p.Collect.Grace, Hold: holdTime, HoldAbove: holdAbove, Observe: p.observer(name, store),
+			Grace: p.Collect.Grace, Hold: holdTime, HoldAbove: holdAbove, Observe: p.observer(name),
 		})
 		if err != nil {
 			return err
@@ -172,7 +171,7 @@ func (p *process) triggerCollectors() {
 
 // observer tells what the collector of a store did and saw. Content that bundles name and that is gone is
 // said to be so in their status.
-func (p *process) observer(name string, store content.Store) func(collect.Report, error) {
+func (p *process) observer(name string) func(collect.Report, error) {
 	log := klog.Background().WithValues("store", name)
 	return func(r collect.Report, err error) {
 		for _, e := range append(r.Errors, err) {
@@ -184,7 +183,7 @@ func (p *process) observer(name string, store content.Store) func(collect.Report
 			log.Info("Collected content", "records", r.RemovedRefs, "blobs", r.DeletedBlobs, "bytes", r.DeletedBytes)
 		}
 		missing, changed := p.lacking.note(name, r)
-		p.storeMetrics.observe(name, r, missing, err, store)
+		p.storeMetrics.observe(name, r, missing, err)
 		if changed {
 			p.requestCheck()
 		}

@@ -192,6 +192,12 @@ func (s *Store) Room(ctx context.Context) error {
 	return err
 }
 
+// Space returns how many bytes of the capacity are neither stored nor reserved, and the capacity.
+func (s *Store) Space(ctx context.Context) (free, capacity int64, err error) {
+	n, err := s.Used(ctx)
+	return max(s.capacity-n, 0), s.capacity, err
+}
+
 // Used returns how many bytes are stored or reserved.
 func (s *Store) Used(ctx context.Context) (int64, error) {
 	resp, err := s.get(ctx, s.join(used))

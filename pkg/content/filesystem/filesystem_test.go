@@ -208,7 +208,7 @@ func TestFileSeeksInsideItsRange(t *testing.T) {
 func TestSpace(t *testing.T) {
 	s := open(t, t.TempDir())
 	defer s.Close()
-	free, total, err := s.Space()
+	free, total, err := s.Space(t.Context())
 	if err != nil || total == 0 || free > total {
 		t.Fatalf("%d of %d bytes are free, %v", free, total, err)
 	}

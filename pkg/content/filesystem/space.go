@@ -19,8 +19,8 @@ const (
 )
 
 // Room returns an error where more content would take the space that is kept free.
-func (s *Store) Room(context.Context) error {
-	free, total, err := s.Space()
+func (s *Store) Room(ctx context.Context) error {
+	free, total, err := s.Space(ctx)
 	if err != nil {
 		return err
 	}
@@ -33,12 +33,12 @@ func (s *Store) Room(context.Context) error {
 // Space returns how many bytes this process may still write to the disk of the
 // folder, and how many the disk has. Others write to the same disk, so a write can
 // still end in content.ErrNoSpace.
-func (s *Store) Space() (free, total uint64, err error) {
+func (s *Store) Space(context.Context) (free, total int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.root, &st); err != nil {
 		return 0, 0, fmt.Errorf("space of content folder %s: %w", s.root, err)
 	}
-	return st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), nil
+	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize), nil
 }
 
 // Shared reports that a folder belongs to one process.

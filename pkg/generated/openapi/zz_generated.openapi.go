@@ -3018,7 +3018,7 @@ func schema_pkg_apis_rukpak_v1alpha1_BundleSpec(ref common.ReferenceCallback) co
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "imagePullSecrets name secrets with which the image is pulled, beside those of the service account. Who creates the bundle needs \"get\" on them, or \"create pods\" in the namespace.",
+							Description: "imagePullSecrets name secrets with which the image is pulled, beside those of the service account, 16 at most. Who creates the bundle needs \"get\" on them, or \"create pods\" in the namespace.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

@@ -194,10 +194,18 @@ func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{
 		fieldpath.APIVersion(v1alpha1.SchemeGroupVersion.String()): fieldpath.NewSet(
 			fieldpath.MakePathOrDie("spec"),
+			fieldpath.MakePathOrDie("metadata", "labels"),
+			fieldpath.MakePathOrDie("metadata", "annotations"),
+			fieldpath.MakePathOrDie("metadata", "finalizers"),
+			fieldpath.MakePathOrDie("metadata", "ownerReferences"),
 			fieldpath.MakePathOrDie("status", "content"),
 			fieldpath.MakePathOrDie("status", "history"),
 			fieldpath.MakePathOrDie("status", "resolvedSource"),
 			fieldpath.MakePathOrDie("status", "phase"),
+			// The server writes these, by an update and not by an apply.
+			fieldpath.MakePathOrDie("status", "unpack"),
+			fieldpath.MakePathOrDie("status", "refresh"),
+			fieldpath.MakePathOrDie("status", "provisioner"),
 		),
 	}
 }
@@ -227,8 +235,8 @@ func (s statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.O
 	b.Status.Phase = rukpak.BundlePhase(conditions.Phase(b.Status.Conditions))
 }
 
-// keepConditions puts back the conditions that a write leaves out, since what they say is still so, and those that are kept from
-// the writer. Anybody may add others than the server's own.
+// keepConditions puts back those of the server's own conditions that a write leaves out, since what they say is still so, and those that
+// are kept from the writer. Others than these anybody may add, and take away again.
 func keepConditions(s, old *rukpak.BundleStatus, kept func(kind string) bool) {
 	s.Conditions = slices.DeleteFunc(s.Conditions, func(c metav1.Condition) bool {
 		return kept(c.Type) && meta.FindStatusCondition(old.Conditions, c.Type) == nil
@@ -239,7 +247,7 @@ func keepConditions(s, old *rukpak.BundleStatus, kept func(kind string) bool) {
 		}
 	}
 	for _, c := range old.Conditions {
-		if meta.FindStatusCondition(s.Conditions, c.Type) == nil {
+		if conditions.Own(c.Type) && meta.FindStatusCondition(s.Conditions, c.Type) == nil {
 			s.Conditions = append(s.Conditions, c)
 		}
 	}

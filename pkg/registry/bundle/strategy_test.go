@@ -5,6 +5,7 @@ package bundle
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -337,6 +338,25 @@ func TestUpdateOfTheStatus(t *testing.T) {
 	}
 }
 
+// Whoever has set a condition of his own may take it away, so that there is room for another one; the server's own nobody takes away.
+func TestConditionsAreTakenAway(t *testing.T) {
+	for _, who := range []string{v1alpha1.ProvisionerPlain, "example.com/own"} {
+		of := statusStrategy{testStrategy(), func(context.Context, *rukpak.Bundle) string { return who }}
+		old := stored(imageBundle("app"))
+		for i := range 32 {
+			meta.SetStatusCondition(&old.Status.Conditions, metav1.Condition{Type: fmt.Sprint("example.com/C", i), Status: metav1.ConditionTrue, Reason: "R"})
+		}
+		b := old.DeepCopy()
+		meta.RemoveStatusCondition(&b.Status.Conditions, "example.com/C0")
+		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionUnpacked)
+		meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: "example.com/New", Status: metav1.ConditionTrue, Reason: "R"})
+		if err := rest.BeforeUpdate(of, asClient(t.Context(), "controller", "status"), b, old); err != nil {
+			t.Errorf("provisioner %s: %v", who, err)
+		}
+		checkConditions(t, b.Status.Conditions, map[string]bool{"example.com/C0": false, "example.com/New": true, v1alpha1.ConditionUnpacked: true})
+	}
+}
+
 // checkConditions checks which conditions are True, and that none is there twice.
 func checkConditions(t *testing.T, list []metav1.Condition, want map[string]bool) {
 	t.Helper()
@@ -438,7 +458,8 @@ func TestResetFields(t *testing.T) {
 		kept     []string
 	}{
 		"bundle": {strategy: testStrategy(), reset: []string{"status"}, kept: []string{"spec"}},
-		"status": {strategy: testStatusStrategy(), reset: []string{"spec", "status/content", "status/history", "status/resolvedSource", "status/phase"}, kept: []string{"status/conditions", "status/unpack"}},
+		"status": {strategy: testStatusStrategy(), reset: []string{"spec", "metadata/labels", "metadata/annotations", "metadata/finalizers", "metadata/ownerReferences", "status/content", "status/history",
+			"status/resolvedSource", "status/phase", "status/unpack", "status/refresh", "status/provisioner"}, kept: []string{"status/conditions", "status/lastHandledRetry"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := test.strategy.GetResetFields()[version]

@@ -38,6 +38,15 @@ func causes(t *testing.T, err error) []string {
 	return slices.Compact(fields)
 }
 
+// secrets are n names of pull secrets.
+func secrets(n int) []rukpak.LocalObjectReference {
+	refs := make([]rukpak.LocalObjectReference, n)
+	for i := range refs {
+		refs[i].Name = fmt.Sprint("secret-", i)
+	}
+	return refs
+}
+
 // The rules that are tags on the types, and those in code, by the whole way of a create.
 func TestValidationAtCreate(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -48,6 +57,8 @@ func TestValidationAtCreate(t *testing.T) {
 		"without a class":  {change: func(b *rukpak.Bundle) { b.Spec.ProvisionerClassName = "" }},
 		"an upload":        {change: func(b *rukpak.Bundle) { b.Spec = uploadBundle("").Spec }},
 		"longest image":    {change: func(b *rukpak.Bundle) { b.Spec.Source.Image.Reference = long(255) + "@" + digestA }},
+		"most secrets":     {change: func(b *rukpak.Bundle) { b.Spec.ImagePullSecrets = secrets(16) }},
+		"too many secrets": {change: func(b *rukpak.Bundle) { b.Spec.ImagePullSecrets = secrets(17) }, want: []string{"spec.imagePullSecrets FieldValueTooMany"}},
 		"no type":          {change: func(b *rukpak.Bundle) { b.Spec.Source.Type = "" }, want: []string{"spec.source.image FieldValueInvalid", "spec.source.type FieldValueRequired"}},
 		"unknown type":     {change: func(b *rukpak.Bundle) { b.Spec.Source = rukpak.BundleSource{Type: "Git"} }, want: []string{"spec.source.type FieldValueNotSupported"}},
 		"no member":        {change: func(b *rukpak.Bundle) { b.Spec.Source.Image = nil }, want: []string{"spec.source.image FieldValueInvalid"}},
@@ -124,7 +135,16 @@ func TestValidationAtUpdate(t *testing.T) {
 			want:   []string{"metadata.annotations[rukpak.io/retry] FieldValueTooLong"},
 		},
 		"a too long request that goes": {old: func(b *rukpak.Bundle) { b.Annotations = requests(300) }, change: func(b *rukpak.Bundle) { b.Annotations = nil }},
-		"another UID":                  {change: func(b *rukpak.Bundle) { b.UID = "other" }, want: []string{"metadata.uid FieldValueInvalid"}},
+		"too many secrets that were there": {
+			old:    func(b *rukpak.Bundle) { b.Spec.ImagePullSecrets = secrets(18) },
+			change: func(b *rukpak.Bundle) { b.Spec.ImagePullSecrets = secrets(17) },
+		},
+		"more secrets": {
+			old:    func(b *rukpak.Bundle) { b.Spec.ImagePullSecrets = secrets(17) },
+			change: func(b *rukpak.Bundle) { b.Spec.ImagePullSecrets = secrets(18) },
+			want:   []string{"spec.imagePullSecrets FieldValueTooMany"},
+		},
+		"another UID": {change: func(b *rukpak.Bundle) { b.UID = "other" }, want: []string{"metadata.uid FieldValueInvalid"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := stored(imageBundle("app"))

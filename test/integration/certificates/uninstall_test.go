@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,10 +25,16 @@ import (
 // uninstall runs the script: first where the API is somebody else's, which it leaves alone, then for good.
 func (w *world) uninstall(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "backup")
+	// The kubectl of the script notes what it is asked for.
+	program, calls := t.TempDir(), filepath.Join(t.TempDir(), "calls")
+	noting := fmt.Sprintf("#!/bin/sh\necho \"$*\" >>%q\nexec %q \"$@\"\n", calls, w.Kubectl(t.Context(), "", "").Path)
+	if err := os.WriteFile(filepath.Join(program, "kubectl"), []byte(noting), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	run := func() (string, error) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(w.Root, "artifacts/deploy/uninstall.sh"), "--export", target)
 		kubectl := w.Kubectl(t.Context(), w.Dir, w.Kubeconfig)
-		cmd.Env = append(kubectl.Env, "PATH="+filepath.Dir(kubectl.Path)+":"+os.Getenv("PATH"))
+		cmd.Env = append(kubectl.Env, "PATH="+program+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
@@ -48,12 +55,20 @@ func (w *world) uninstall(t *testing.T) {
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "unpack", Image: "registry.invalid/x"}}},
 	}, metav1.CreateOptions{}))(t)
 	content := must(w.Kube.CoreV1().RESTClient().Get().AbsPath(contentURL).Do(t.Context()).Raw())(t)
+	classes := w.Rukpak.RukpakV1alpha1().ProvisionerClasses()
+	tuned := must(classes.Patch(t.Context(), "raw", types.MergePatchType, []byte(`{"revisionHistoryLimit":7}`), metav1.PatchOptions{}))(t)
+	tuned.Name, tuned.UID, tuned.ResourceVersion, tuned.ManagedFields = "mine", "", "", nil
+	must(classes.Create(t.Context(), tuned, metav1.CreateOptions{}))(t)
 	out, err := run()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if exported, err := os.ReadFile(filepath.Join(target, "default", "app.tar.gz")); err != nil || !bytes.Equal(exported, content) {
 		t.Errorf("the content is not exported: %v", err)
+	}
+	// kube-apiserver would end any other read after a minute.
+	if asked := string(must(os.ReadFile(calls))(t)); !strings.Contains(asked, "/v1alpha1/watch/namespaces/default/bundles/app/content") {
+		t.Errorf("the content is not read below watch/:\n%s", asked)
 	}
 	for name, want := range map[string]string{"classes.yaml": "rukpak.io/plain", "bundles.yaml": "name: app"} {
 		raw, err := os.ReadFile(filepath.Join(target, name))
@@ -83,4 +98,38 @@ func (w *world) uninstall(t *testing.T) {
 		_, err := w.Kube.CoreV1().Pods("default").Get(ctx, "left", metav1.GetOptions{})
 		return err
 	})
+	w.restore(t, target, content)
+}
+
+// restore puts what was exported into a new server, as artifacts/deploy/README.md says.
+func (w *world) restore(t *testing.T, exported string, content []byte) {
+	dir := must(harness.MakeDir())(t)
+	s := must(harness.StartStandalone(t.Context(), w.Programs, dir))(t)
+	t.Cleanup(func() {
+		if err := errors.Join(s.Kill(), os.RemoveAll(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := w.Kubectl(t.Context(), dir, s.Kubeconfig(), args...).CombinedOutput(); err != nil {
+			t.Fatalf("kubectl %v: %v: %s", args, err, out)
+		}
+	}
+	client := must(s.Client())(t).RukpakV1alpha1()
+	eventually(t, "it has made its classes", func(ctx context.Context) error {
+		_, err := client.ProvisionerClasses().Get(ctx, "raw", metav1.GetOptions{})
+		return err
+	})
+	run("apply", "-f", filepath.Join(exported, "classes.yaml"))
+	run("create", "-f", filepath.Join(exported, "bundles.yaml"))
+	run("replace", "--raw", contentURL, "-f", filepath.Join(exported, "default", "app.tar.gz"))
+	for _, name := range []string{"raw", "mine"} {
+		if class := must(client.ProvisionerClasses().Get(t.Context(), name, metav1.GetOptions{}))(t); class.RevisionHistoryLimit == nil || *class.RevisionHistoryLimit != 7 {
+			t.Errorf("class %s is not as it was: %+v", name, class)
+		}
+	}
+	if got := must(client.RESTClient().Get().AbsPath(contentURL).Do(t.Context()).Raw())(t); !bytes.Equal(got, content) {
+		t.Errorf("the content that was put back is another: %d bytes, not %d", len(got), len(content))
+	}
 }

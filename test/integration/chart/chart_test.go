@@ -92,7 +92,7 @@ func TestValues(t *testing.T) {
 			"spec.template.spec.volumes.0.secret.secretName":           "s",
 			"spec.template.spec.containers.0.volumeMounts.0.mountPath": "/own",
 			"spec.template.spec.containers.0.volumeMounts.1.mountPath": "/var/lib/rukpak-apiserver",
-			"spec.template.spec.volumes.1.configMap.name":              "rukpak-apiserver-audit-2h89b2kkcm",
+			"spec.template.spec.volumes.1.configMap.name":              "rukpak-apiserver-audit-h6gtfm6tmk",
 		}},
 		// What makes etcd's certificates runs the server's image as well.
 		{"where pods run", "topology=ha,imagePullSecrets[0].name=regcred,tolerations[0].key=infra,nodeSelector.pool=infra,image.tag=1", "Job/elsewhere/rukpak-etcd-certs-" + hash("rukpak-apiserver:1"), map[string]any{
@@ -104,6 +104,11 @@ func TestValues(t *testing.T) {
 			"spec.replicas": 5,
 			"spec.template.spec.containers.0.env.0.value": "https://a:2379,https://b:2379",
 		}},
+		{"priority", "priorityClassName=mine", "StatefulSet/elsewhere/rukpak-apiserver", map[string]any{"spec.template.spec.priorityClassName": "mine"}},
+		{"priority that needs a quota", "topology=ha,priorityClassName=mine", "ResourceQuota/elsewhere/rukpak-critical-pods", map[string]any{
+			"spec.scopeSelector.matchExpressions.0.values.0": "mine",
+		}},
+		{"no priority", "topology=ha,priorityClassName=", "StatefulSet/elsewhere/rukpak-etcd", map[string]any{"spec.template.spec.priorityClassName": nil}},
 		{"namespace", "", "APIService//v1alpha1.rukpak.io", map[string]any{"spec.service.namespace": "elsewhere"}},
 		{"bucket", "topology=ha," + bucket, "Deployment/elsewhere/rukpak-apiserver", map[string]any{
 			"spec.template.spec.containers.0.env.1.value": "s3://content?region=eu-west-1",
@@ -117,6 +122,9 @@ func TestValues(t *testing.T) {
 				t.Fatalf("there is no %s", test.object)
 			}
 			for id := range got {
+				if strings.HasSuffix(test.values, "priorityClassName=") && strings.HasPrefix(id, "ResourceQuota/") {
+					t.Errorf("there is %s", id)
+				}
 				if strings.Contains(test.values, "ha.etcd.servers") && strings.Contains(id, "etcd") {
 					t.Errorf("there is %s", id)
 				}

@@ -6,6 +6,8 @@ package replicas
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,7 +18,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"rukpak.io/apiserver/pkg/cmd/etcdcerts"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 	"rukpak.io/apiserver/test/integration/harness"
 )
@@ -263,6 +267,64 @@ func TestCertificatesOfEtcdAreRenewed(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestAuthoritiesOfEtcdAreReplaced takes the steps of docs/ha.md. In each, members and replicas are restarted one after the other, as
+// their controllers do it, and bundles are written meanwhile.
+func TestAuthoritiesOfEtcdAreReplaced(t *testing.T) {
+	s := newStored(t, "raw", "reissued", 1<<10)
+	client := func(name string) string { return filepath.Join(shared.Dir, "e", "client", name) }
+	old, err := tls.LoadX509KeyPair(client("tls.crt"), client("tls.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []string{etcdcerts.RotateBegin, etcdcerts.RotateFinish} {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, etcdcerts.RotateAnnotation, step)
+		if _, err := shared.Kube.CoreV1().Secrets(harness.SystemNamespace).Patch(t.Context(), "rukpak-etcd-ca", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := shared.etcd.RenewCertificates(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range shared.etcd.Members {
+			if err := m.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := shared.Restart(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+			s.written(t)
+		}
+	}
+	trusted, err := os.ReadFile(client("ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(trusted)
+	for i, m := range shared.etcd.Members {
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		if err := harness.Probe(ctx, m.URL+"/health", &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{old}}); err == nil {
+			t.Errorf("member %d takes a certificate of the old authority", i)
+		}
+		cancel()
+		if err := m.Healthy(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	s.healed(t)
+}
+
+// written waits until the content is taken, by whichever replica gets it.
+func (s stored) written(t *testing.T) {
+	t.Helper()
+	eventually(t, "content is written", heals, func(ctx context.Context) error {
+		_, err := bundles().PutContent(ctx, s.name, bytes.NewReader(s.body), typed.PutContentOptions{})
+		return err
+	})
 }
 
 // TestAnyReplicaTakesTheLead kills the one that leads; another one goes on with its work.

@@ -314,8 +314,8 @@ type BundleSpec struct {
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
 	// imagePullSecrets name secrets with which the image is pulled, beside those of
-	// the service account. Who creates the bundle needs "get" on them, or "create
-	// pods" in the namespace.
+	// the service account, 16 at most. Who creates the bundle needs "get" on them, or
+	// "create pods" in the namespace.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -31,6 +31,9 @@ const (
 	maxRefreshSeconds = 30 * 24 * 60 * 60
 )
 
+// maxPullSecrets bounds how many pull secrets a bundle names: for each the server asks whether the requester may use it.
+const maxPullSecrets = 16
+
 // maxPathLength bounds the path inside an image, in bytes: PATH_MAX of Linux.
 const maxPathLength = 4096
 
@@ -45,6 +48,7 @@ const (
 func Bundle(b *rukpak.Bundle) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMeta(&b.ObjectMeta, true, apimachineryvalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, requests(b.Annotations, nil)...)
+	errs = append(errs, pullSecrets(&b.Spec, 0)...)
 	return append(errs, bundleSpec(&b.Spec, field.NewPath("spec"))...)
 }
 
@@ -56,7 +60,17 @@ func BundleUpdate(b, old *rukpak.Bundle) field.ErrorList {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "provisionerClassName"), class, "is set once and cannot be changed from \""+oldClass+"\": delete the bundle and create it anew"))
 	}
 	errs = append(errs, requests(b.Annotations, old.Annotations)...)
+	errs = append(errs, pullSecrets(&b.Spec, len(old.Spec.ImagePullSecrets))...)
 	return append(errs, bundleSpec(&b.Spec, field.NewPath("spec"))...)
+}
+
+// pullSecrets validates how many there are. What an object had before the bound came stays allowed.
+func pullSecrets(s *rukpak.BundleSpec, old int) field.ErrorList {
+	n := len(s.ImagePullSecrets)
+	if n <= max(maxPullSecrets, old) {
+		return nil
+	}
+	return field.ErrorList{field.TooMany(field.NewPath("spec", "imagePullSecrets"), n, maxPullSecrets)}
 }
 
 // requests validates the annotations that ask for something, since status echoes their values. What an object had before the bound

@@ -11,6 +11,8 @@ package download
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -353,7 +355,21 @@ func (d *download) unwritten(err error) error {
 }
 
 func partPath(path, digest string) string {
-	return path + "." + strings.Replace(digest, ":", "-", 1) + ".part"
+	return filepath.Join(filepath.Dir(path), partPrefix(path)) + "." + strings.Replace(digest, ":", "-", 1) + ".part"
+}
+
+// maxName is how long the name of a file may be, in bytes, on all systems.
+const maxName = 255
+
+// partPrefix is what the names of the parts of a path begin with: its name, or where that leaves no room for the rest, its beginning
+// and a digest of it.
+func partPrefix(path string) string {
+	name := filepath.Base(path)
+	if len(name)+len(".sha256-")+2*sha256.Size+len(".part") <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return strings.ToValidUTF8(name[:100], "") + "~" + hex.EncodeToString(sum[:8])
 }
 
 var partName = regexp.MustCompile(`^\.sha256-[0-9a-f]{64}\.part$`)
@@ -366,7 +382,7 @@ func parts(path string) ([]string, error) {
 	}
 	var found []string
 	for _, entry := range entries {
-		if rest, ok := strings.CutPrefix(entry.Name(), filepath.Base(path)); ok && partName.MatchString(rest) && entry.Type().IsRegular() {
+		if rest, ok := strings.CutPrefix(entry.Name(), partPrefix(path)); ok && partName.MatchString(rest) && entry.Type().IsRegular() {
 			found = append(found, filepath.Join(filepath.Dir(path), entry.Name()))
 		}
 	}

@@ -9,8 +9,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 )
 
 // A part goes through no link, and waits for nobody at the other end of a pipe.
@@ -54,4 +57,24 @@ func TestPartIsAFile(t *testing.T) {
 			t.Errorf("%s was opened", file.Name())
 		}
 	})
+}
+
+// The name of a part fits into a folder, is found again, and is that of one destination.
+func TestPartOfALongName(t *testing.T) {
+	dir, digest := t.TempDir(), "sha256:"+strings.Repeat("0", 64)
+	seen := map[string]bool{}
+	for _, name := range []string{"app", strings.Repeat("n", 178), strings.Repeat("n", 179), strings.Repeat("n", 180), strings.Repeat("é", 127)} {
+		path := filepath.Join(dir, name)
+		part := partPath(path, digest)
+		if base := filepath.Base(part); len(base) > 255 || seen[part] || !utf8.ValidString(base) {
+			t.Errorf("of %q it is %q", name, base)
+		}
+		seen[part] = true
+		if err := os.WriteFile(part, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if found, err := parts(path); err != nil || !slices.Equal(found, []string{part}) {
+			t.Errorf("of %q there are %q, %v", name, found, err)
+		}
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apiserver/pkg/registry/rest"
 )
 
 // Bounds of what is read of a body that is not wanted.
@@ -26,18 +25,18 @@ const (
 // Refuse answers a request with an error, and reads its body, so that the client hears why. One that has not sent all of it by then
 // would find its connection broken, and kube-apiserver in between says nothing better. Of a body that is known to be larger
 // nothing is read: that would not help it. begun says whether some of the body was asked for before.
-func Refuse(w http.ResponseWriter, req *http.Request, responder rest.Responder, begun bool, refusal error) {
+func Refuse(w http.ResponseWriter, req *http.Request, answer func(error), begun bool, refusal error) {
 	switch {
 	case !drains(req, refusal):
-		responder.Error(refusal)
+		answer(refusal)
 	case !begun && req.Header.Get("Expect") != "":
 		// Whoever waits for leave to send the body has its answer in place of that. To read would be to give the leave, but
 		// not once there is an answer; behind the interim answer kube-apiserver would show the final one as 200.
-		responder.Error(refusal)
+		answer(refusal)
 		drain(w, req, leaveTime)
 	default:
 		drain(w, req, drainTime)
-		responder.Error(refusal)
+		answer(refusal)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestHowMuchOfARefusedBodyIsRead(t *testing.T) {
 					t.Errorf("the answer is %v", err)
 				}
 			}}
-			Refuse(httptest.NewRecorder(), req, answer, test.begun, test.refusal)
+			Refuse(httptest.NewRecorder(), req, answer.Error, test.begun, test.refusal)
 			if body.read != test.want {
 				t.Errorf("%d bytes were read, not %d", body.read, test.want)
 			}

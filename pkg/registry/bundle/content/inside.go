@@ -55,9 +55,9 @@ func asksInside(o *rukpak.BundleContentOptions) bool {
 
 // refuseInside answers what would write a part of a content, which is whole or not at all.
 func refuseInside(w http.ResponseWriter, req *http.Request, responder rest.Responder) {
-	w.Header().Set("Allow", http.MethodGet+", "+http.MethodHead)
+	w.Header().Set("Allow", strings.Join(Methods(true), ", "))
 	err := apierrors.NewMethodNotSupported(rukpak.Resource("bundles/content"), "update of a part")
-	Refuse(w, req, responder, false, err)
+	Refuse(w, req, responder.Error, false, err)
 }
 
 // inside answers GET and HEAD of one file, of a list of files, or of the tar.
@@ -255,7 +255,7 @@ func (i *insider) sendPart(ctx context.Context, out *sender, req *http.Request, 
 	h.Set("Content-Type", p.mediaType)
 	h.Set("ETag", etag(p.digest))
 	h.Set("Repr-Digest", reprDigest(p.digest))
-	tidyRange(req.Header, p.size)
+	tidyRange(req.Method, req.Header, p.size)
 	i.size = p.size
 	http.ServeContent(out, req, "", i.c.UpdateTime.Time, body)
 	// A reader has nothing to lose by a failed close.

@@ -17,16 +17,16 @@ const (
 	nothing = rangeUnit + "=9223372036854775806-"
 )
 
-// tidyRange makes net/http answer a Range as RFC 9110 says where it would not: a unit that is not known is ignored
-// (section 14.2), the known one is known in any case of its letters (section 14.1), a suffix of no bytes selects
+// tidyRange makes net/http answer a Range as RFC 9110 says where it would not: it is ignored with a method other than GET, and
+// in a unit that is not known (section 14.2), the known one is known in any case of its letters (section 14.1), a suffix of no bytes selects
 // nothing (section 14.1.2), and so many ranges that they would cost more than the whole are not answered as such. Of
 // nothing, which is what a size of 0 means, no part can be named in the answer.
-func tidyRange(h http.Header, size int64) {
+func tidyRange(method string, h http.Header, size int64) {
 	values := h.Values("Range")
 	if len(values) == 0 {
 		return
 	}
-	if size == 0 {
+	if method != http.MethodGet || size == 0 {
 		h.Del("Range")
 		return
 	}

@@ -172,6 +172,14 @@ func (*REST) NewConnectOptions() (runtime.Object, bool, string) {
 
 // ConnectMethods are the methods that content knows. The verbs that they need are get and update.
 func (*REST) ConnectMethods() []string {
+	return Methods(false)
+}
+
+// Methods are those that are answered: of all the content, or of a part of it, which has a path of its own.
+func Methods(part bool) []string {
+	if part {
+		return []string{http.MethodGet, http.MethodHead}
+	}
 	return []string{http.MethodGet, http.MethodHead, http.MethodPut}
 }
 
@@ -191,7 +199,7 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := genericapirequest.WithNamespace(req.Context(), namespace)
 		if err := checkQuery(req.URL.Query()); err != nil {
-			Refuse(w, req, responder, false, err)
+			Refuse(w, req, responder.Error, false, err)
 			return
 		}
 		if req.Method == http.MethodPut {

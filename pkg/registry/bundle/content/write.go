@@ -40,7 +40,7 @@ func (r *REST) put(ctx context.Context, name string, o *rukpak.BundleContentOpti
 	}
 	if err != nil {
 		countFailure(err)
-		Refuse(w, req, responder, body.begun(), err)
+		Refuse(w, req, responder.Error, body.begun(), err)
 		return
 	}
 	SetDigest(w.Header(), b.Status.Content.Digest)
@@ -307,6 +307,11 @@ func checkHeaders(b *rukpak.Bundle, req *http.Request, limits tarball.Limits) er
 	}
 	if req.Header.Get("Content-Range") != "" {
 		return badRequest("header Content-Range: a part of the content cannot be written (RFC 9110, section 14.5)")
+	}
+	// With If-Match it does not count (RFC 9110, section 13.1.4). Alone it would let some updates be lost without a word: two
+	// writes within a second have the same date, and that of a replica whose clock is behind is no later than the one before.
+	if req.Header.Get("If-Unmodified-Since") != "" && req.Header.Get("If-Match") == "" {
+		return badRequest("header If-Unmodified-Since: a date cannot tell every write from the one before it: send If-Match, with the ETag, instead")
 	}
 	if most := maxBody(limits); most > 0 && req.ContentLength > most {
 		message := fmt.Sprintf("the body has %d bytes; its class allows %d", req.ContentLength, most)

@@ -44,7 +44,7 @@ func TestUploads(t *testing.T) {
 	}{
 		{"the first", archive(t, map[string]string{"file": "1"}), nil, 201, first.Digest, nil},
 		{"the same again", archive(t, map[string]string{"file": "1"}), nil, 200, first.Digest, nil},
-		{"another", archive(t, map[string]string{"file": "2"}), []string{"If-Match", etag(first.Digest)}, 200, second.Digest, []string{first.Digest}},
+		{"another", archive(t, map[string]string{"file": "2"}), []string{"If-Match", etag(first.Digest), "If-Unmodified-Since", "Mon, 02 Jan 2006 15:04:05 GMT"}, 200, second.Digest, []string{first.Digest}},
 		{"the first, compressed, again", compressed, []string{"Content-Digest", contentDigestOf(compressed)}, 200, first.Digest, []string{second.Digest}},
 	} {
 		got := w.do(http.MethodPut, "app", step.body, step.headers...)
@@ -141,6 +141,9 @@ func refusals(t *testing.T) map[string]refusal {
 		"not what is wanted": {change: func(_ *world, b *rukpak.Bundle) { b.Spec.Source.Upload.Digest = "sha256:" + strings.Repeat("0", 64) },
 			body: good, code: 422, cause: bad, field: "spec.source.upload.digest"},
 		"a lost update":           {body: good, headers: []string{"If-Match", "\"other\""}, code: 412, says: "If-Match"},
+		"unmodified since long":   {body: good, headers: []string{"If-Unmodified-Since", "Mon, 02 Jan 2006 15:04:05 GMT"}, code: 400, says: "If-Match"},
+		"unmodified until later":  {body: good, headers: []string{"If-Unmodified-Since", "Fri, 02 Jan 2099 15:04:05 GMT"}, code: 400, says: "If-Match"},
+		"unmodified, and another": {body: good, headers: []string{"If-Unmodified-Since", "Fri, 02 Jan 2099 15:04:05 GMT", "If-Match", "\"other\""}, code: 412, says: "If-Match"},
 		"a first one that is not": {body: good, headers: []string{"If-None-Match", "*"}, code: 412, says: "If-None-Match"},
 		"no manifest":             {change: plain, body: good, code: 422, cause: bad, field: "content", says: "manifest"},
 		"a bad manifest":          {change: plain, body: archive(t, map[string]string{"manifests/a.yaml": "kind: [\n"}), code: 422, cause: bad, field: "manifests/a.yaml"},

@@ -96,7 +96,7 @@ func checkPatch(c *call, f fields) error {
 	case !f.said:
 		return badRequest("header %s: it has to be ?1 if the body ends the upload, else ?0", fieldComplete)
 	}
-	for _, field := range []string{"If-Match", "If-None-Match", "Content-Encoding", "Content-Range"} {
+	for _, field := range []string{"If-Match", "If-None-Match", "If-Unmodified-Since", "Content-Encoding", "Content-Range"} {
 		if h.Get(field) != "" {
 			return badRequest("header %s: it is no part of a request that appends: conditions are set when the upload is created", field)
 		}
@@ -361,6 +361,6 @@ func (r *REST) lostRace(ctx context.Context, c *call, s *upload.Session) error {
 		return sessionFailed(c, err)
 	}
 	offset := s.Offset()
-	*s = *fresh
+	*s, c.lost = *fresh, true
 	return mismatch(c, offset, s.Offset())
 }

@@ -71,6 +71,12 @@ func (b *body) Read(p []byte) (int, error) {
 // begun reports whether the body was asked for any of its bytes. Of no body it is false.
 func (b *body) begun() bool { return b != nil && (b.Bytes > 0 || b.err != nil) }
 
+// followed reports whether another request to the upload has come while this one was read.
+func (b *body) followed() bool {
+	cause := b.interrupted.Load()
+	return cause != nil && errors.Is(*cause, errInterrupted)
+}
+
 // end notes that all has come. An interruption that came with the last byte is taken back.
 func (b *body) end() {
 	b.mu.Lock()
@@ -130,7 +136,7 @@ func (r *REST) begin(c *call, b *body) (end func(), err error) {
 }
 
 // EndAppends ends the requests that append, and those that come, since the server ends: each keeps what it has, and its client goes on
-// from there.
+// from there. Of one that begins an upload nothing is kept, and its client begins anew.
 func (r *REST) EndAppends() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

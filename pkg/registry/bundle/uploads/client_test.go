@@ -207,6 +207,12 @@ func TestTheClientGivesUp(t *testing.T) {
 		}, opts: typed.UploadContentOptions{Patience: time.Second}, check: func(err error) bool {
 			return apierrors.IsServiceUnavailable(err) && strings.Contains(err.Error(), "no progress")
 		}},
+		"no patience": {fault: func(n int, _ *http.Request) fault {
+			if n == 2 {
+				return fault{answer: refusalOf(503)}
+			}
+			return fault{}
+		}, opts: typed.UploadContentOptions{Patience: -1}, check: apierrors.IsServiceUnavailable},
 		"an edited spec": {fault: func(n int, req *http.Request) fault {
 			if n == 1 || req.Method == http.MethodDelete {
 				return fault{}

@@ -6,6 +6,7 @@ package uploads
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -29,26 +30,50 @@ func (r *REST) create(c *call) error {
 		return err
 	}
 	body := r.newBody(c.w, c.req)
-	c.body = body
+	c.body, c.id = body, upload.NewID()
+	// The list has it before the body is here, so that other requests to it may come.
+	end, err := r.begin(c, body)
+	if err != nil {
+		return err
+	}
+	defer end()
 	b, s, err := r.open(c, f)
 	if err != nil {
 		return err
 	}
-	c.id = s.ID
 	if err := r.receive(c, b, s, body, f); err != nil {
 		r.Content.NoteFull(c.ctx, b, err)
-		// Nobody knows of it but this client, who has been told nothing but the error.
-		if dropped := r.drop(c.ctx, s, resultAborted); dropped != nil {
-			klog.FromContext(c.ctx).Error(dropped, "Cannot drop an upload that came to nothing", "upload", s.ID)
-		}
-		return err
+		return r.broken(c, s, err)
 	}
-	r.describe(c.w.Header(), s, s.MaxBytes)
-	c.w.Header().Set("Location", location(c, s))
+	r.tell(c, s)
 	if f.complete {
+		end()
 		return r.complete(c, s)
 	}
 	return writeJSON(c, http.StatusCreated, r.view(c, s))
+}
+
+// tell sets the header fields that say what was begun.
+func (r *REST) tell(c *call, s *upload.Session) {
+	r.describe(c.w.Header(), s, s.MaxBytes)
+	c.w.Header().Set("Location", location(c, s))
+}
+
+// broken removes what a request has begun and not brought, and returns what to answer. As long as no other request has come to
+// it, nobody knows of it but this client, who is told nothing but the error. After that it is not this request's to remove.
+func (r *REST) broken(c *call, s *upload.Session, err error) error {
+	if c.lost || c.body.followed() {
+		r.tell(c, s)
+		return err
+	}
+	removed := r.remove(c.ctx, s, resultAborted)
+	if removed != nil && !errors.Is(removed, upload.ErrChanged) {
+		klog.FromContext(c.ctx).Error(removed, "Cannot drop an upload that came to nothing", "upload", s.ID)
+	}
+	if errors.Is(c.body.err, errEnded) {
+		return unavailable(c, "take the beginning of an upload", errEnded)
+	}
+	return err
 }
 
 // location is where an upload is, relative to the request (RFC 3986, section 4.2). kube-apiserver would give
@@ -94,7 +119,7 @@ func (r *REST) open(c *call, f fields) (*rukpak.Bundle, *upload.Session, error) 
 			ofBundle, maxOfBundle, ofNamespace, maxOfNamespace), crowdedRetrySeconds)
 	}
 	s := &upload.Session{
-		Key:    upload.Key{Namespace: c.namespace, BundleUID: string(t.Bundle.UID), ID: upload.NewID()},
+		Key:    upload.Key{Namespace: c.namespace, BundleUID: string(t.Bundle.UID), ID: c.id},
 		Bundle: c.name, Generation: t.Bundle.Generation, User: c.username(), Store: t.StoreName, MaxBytes: t.MaxBytes, Length: upload.UnknownLength,
 		IfMatch: lines(c.req.Header, "If-Match"), IfNoneMatch: lines(c.req.Header, "If-None-Match"), ReprDigest: lines(c.req.Header, "Repr-Digest"),
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,11 +68,7 @@ func badRequest(format string, args ...any) error {
 }
 
 func notAllowed(c *call) error {
-	allow := "GET, HEAD, POST"
-	if c.id != "" {
-		allow = "GET, HEAD, PATCH, DELETE"
-	}
-	c.w.Header().Set("Allow", allow)
+	c.w.Header().Set("Allow", strings.Join(Methods(c.id != ""), ", "))
 	return apierrors.NewMethodNotSupported(rukpak.Resource("bundles/uploads"), c.req.Method)
 }
 

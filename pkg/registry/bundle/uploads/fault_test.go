@@ -29,12 +29,17 @@ import (
 // raw sends the beginning of a PATCH over a connection of its own.
 func (w *world) raw(replica int, path string, offset, length int, body string) net.Conn {
 	w.t.Helper()
+	return w.start(replica, fmt.Sprintf("PATCH %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nUpload-Offset: %d\r\nUpload-Complete: ?1\r\nContent-Length: %d\r\n\r\n%s", path, partialUpload, offset, length, body))
+}
+
+// start sends the beginning of a request over a connection of its own.
+func (w *world) start(replica int, request string) net.Conn {
+	w.t.Helper()
 	conn, err := net.Dial("tcp", w.replicas[replica].server.Listener.Addr().String())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	head := fmt.Sprintf("PATCH %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nUpload-Offset: %d\r\nUpload-Complete: ?1\r\nContent-Length: %d\r\n\r\n%s", path, partialUpload, offset, length, body)
-	if _, err := io.WriteString(conn, head); err != nil {
+	if _, err := io.WriteString(conn, request); err != nil {
 		w.t.Fatal(err)
 	}
 	return conn

@@ -125,6 +125,7 @@ func TestRefusedRequests(t *testing.T) {
 		{name: "no word of the end", method: "PATCH", headers: part[:4], code: 400, says: fieldComplete},
 		{name: "another offset", method: "PATCH", headers: patchHeaders(7, false), body: "x", code: 409, cause: "MismatchingUploadOffset"},
 		{name: "a condition", method: "PATCH", headers: append([]string{"If-Match", "*"}, part...), code: 400, says: "If-Match"},
+		{name: "another condition", method: "PATCH", headers: append([]string{"If-Unmodified-Since", "Fri, 02 Jan 2099 15:04:05 GMT"}, part...), code: 400, says: "If-Unmodified-Since"},
 		{name: "a coding", method: "PATCH", headers: append([]string{"Content-Encoding", "gzip"}, part...), code: 400, says: "Content-Encoding"},
 		{name: "a digest that is none", method: "PATCH", headers: append([]string{"Content-Digest", "sha-256=x"}, part...), body: "x", code: 400, says: "Content-Digest"},
 		{name: "another digest", method: "PATCH", headers: append([]string{"Content-Digest", digestField([]byte("y"))}, part...), body: "x", code: 400, cause: "DigestMismatch"},
@@ -142,6 +143,7 @@ func TestRefusedRequests(t *testing.T) {
 		{name: "a new one that is too long", method: "POST", path: "-", headers: []string{fieldLength, fmt.Sprint(40<<20 + 1)}, code: 413, cause: "LimitExceeded"},
 		{name: "a new one with a coding", method: "POST", path: "-", headers: []string{"Content-Encoding", "gzip"}, code: 415},
 		{name: "a new one on a condition", method: "POST", path: "-", headers: []string{"If-Match", "*"}, code: 412},
+		{name: "a new one on a date", method: "POST", path: "-", headers: []string{"If-Unmodified-Since", "Fri, 02 Jan 2099 15:04:05 GMT"}, code: 400, says: "If-Match"},
 		{name: "a new one with a digest that is none", method: "POST", path: "-", headers: []string{"Repr-Digest", "sha-256=x"}, code: 400, says: "Repr-Digest"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -207,14 +209,7 @@ func TestListAndAbort(t *testing.T) {
 	mine := []string{w.begin(), w.begin()}
 	w.begin("X-User", "joe")
 	w.patch(0, mine[1], 0, []byte("some bytes"), false)
-	var list struct{ Uploads []view }
-	if err := json.Unmarshal(w.do(1, http.MethodGet, root, nil).body, &list); err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, v := range list.Uploads {
-		found = append(found, v.Location)
-	}
+	found := w.listed()
 	slices.Sort(found)
 	slices.Sort(mine)
 	if !slices.Equal(found, mine) {

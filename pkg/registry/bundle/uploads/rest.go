@@ -125,6 +125,14 @@ func (*REST) ConnectMethods() []string {
 	return []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete}
 }
 
+// Methods are those that are answered: of the uploads of a bundle, or of one of them, which has a path of its own.
+func Methods(one bool) []string {
+	if one {
+		return []string{http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodDelete}
+	}
+	return []string{http.MethodGet, http.MethodHead, http.MethodPost}
+}
+
 // ProducesMIMETypes is the type of what is answered.
 func (*REST) ProducesMIMETypes(string) []string { return []string{runtime.ContentTypeJSON} }
 
@@ -140,6 +148,7 @@ type call struct {
 	w         http.ResponseWriter
 	req       *http.Request
 	body      *body // nil for a request without one, or before it is read
+	lost      bool  // others have changed the upload since the request read it
 	responder rest.Responder
 }
 
@@ -157,7 +166,7 @@ func (r *REST) Connect(ctx context.Context, name string, options runtime.Object,
 			name: name, id: id, w: w, req: req, responder: responder,
 		}
 		if err := r.serve(c); err != nil {
-			subresource.Refuse(w, req, responder, c.body.begun(), err)
+			subresource.Refuse(w, req, responder.Error, c.body.begun(), err)
 		}
 	}), nil
 }

@@ -190,8 +190,13 @@ func (w *world) serve(r *replica, rw http.ResponseWriter, req *http.Request) {
 type responder struct{ http.ResponseWriter }
 
 func (r responder) Object(code int, obj runtime.Object) {
+	versioned := &v1alpha1.Bundle{}
+	if err := v1alpha1.Convert_rukpak_Bundle_To_v1alpha1_Bundle(obj.(*rukpak.Bundle), versioned, nil); err != nil {
+		r.Error(err)
+		return
+	}
 	r.WriteHeader(code)
-	_ = json.NewEncoder(r).Encode(obj)
+	_ = json.NewEncoder(r).Encode(versioned)
 }
 
 func (r responder) Error(err error) {

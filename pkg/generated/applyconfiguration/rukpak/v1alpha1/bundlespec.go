@@ -20,8 +20,8 @@ type BundleSpecApplyConfiguration struct {
 	// "use" on it, or "create pods" in the namespace. Empty means "default".
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`
 	// imagePullSecrets name secrets with which the image is pulled, beside those of
-	// the service account. Who creates the bundle needs "get" on them, or "create
-	// pods" in the namespace.
+	// the service account, 16 at most. Who creates the bundle needs "get" on them, or
+	// "create pods" in the namespace.
 	ImagePullSecrets []LocalObjectReferenceApplyConfiguration `json:"imagePullSecrets,omitempty"`
 	// suspend stops new attempts, and looking for what a reference names now. Content that is
 	// there goes on being served.

@@ -12,7 +12,9 @@ import (
 	"iter"
 	"mime"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,6 +63,9 @@ type GetContentOptions struct {
 	// Patience is how long the read goes on trying without getting a byte further. 0 means two minutes, a
 	// negative one that nothing is tried again.
 	Patience time.Duration
+	// Retrying, if set, is called before each pause after which something is tried again. An error that it returns ends the read
+	// in place of that.
+	Retrying func(Retry) error
 }
 
 // PutContentOptions guard a write.
@@ -92,6 +97,14 @@ func IsNotModified(err error) bool {
 func IsNoAnswer(err error) bool {
 	_, ok := errors.AsType[*transportError](err)
 	return ok
+}
+
+// IsNoCredentials reports whether nothing was asked of the server, since the credentials for it could not be had: the command that
+// the kubeconfig names for them has failed. That is not tried again.
+func IsNoCredentials(err error) bool {
+	unsent, ok := errors.AsType[*url.Error](err)
+	// client-go has no type for it, and puts these words in front.
+	return ok && strings.HasPrefix(unsent.Err.Error(), "getting credentials: ")
 }
 
 // PutContent makes body the content of a bundle.

@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,9 @@ type GetFileOptions struct {
 	Offset, Length int64
 	// IfDigest is the digest that the file has to have. Another file is an error, IsPreconditionFailed.
 	IfDigest string
-	// Patience is as in GetContentOptions.
+	// Patience and Retrying are as in GetContentOptions.
 	Patience time.Duration
+	Retrying func(Retry) error
 }
 
 // ListFilesOptions choose what is listed.
@@ -39,12 +41,21 @@ type ListFilesOptions struct {
 	// Patience is how long the list is asked for again until its next entry comes. 0 means two minutes, a negative one that
 	// nothing is tried again.
 	Patience time.Duration
+	// Retrying is as in GetContentOptions.
+	Retrying func(Retry) error
 }
+
+var (
+	// ErrIsDirectory means that a file was asked for where there is a directory.
+	ErrIsDirectory = errors.New("is a directory")
+	// ErrNotDirectory means that a list was asked for where there is no directory.
+	ErrNotDirectory = errors.New("not a directory")
+)
 
 var errPath = errors.New("a path has no empty components, and none that is . or ..")
 
-// GetFile opens a file of a bundle's content by its path, in which symbolic links are followed. Digest and size of what it
-// returns are those of the file. It goes on where it broke off as GetContent does, if the file is the same then.
+// GetFile opens a file of a bundle's content by its path, in which symbolic links are followed. A directory there is the error
+// ErrIsDirectory. Digest and size of what it returns are those of the file. It goes on where it broke off as GetContent does, if the file is the same then.
 func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOptions) (*Content, error) {
 	if path == "" || strings.HasSuffix(path, "/") {
 		return nil, fmt.Errorf("file %q of bundle %q: that is a directory", path, name)
@@ -59,7 +70,7 @@ func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOp
 		}
 		return c.openPart(ctx, request, "*/*", GetContentOptions{Offset: opts.Offset, Length: opts.Length, IfDigest: opts.IfDigest}, "", name)
 	}
-	content, err := c.open(ctx, opts.Patience, func(ctx context.Context) (*Content, error) { return open(ctx, opts) })
+	content, err := c.open(ctx, newTries(opts.Patience, opts.Retrying), func(ctx context.Context) (*Content, error) { return open(ctx, opts) })
 	if err != nil {
 		return nil, err
 	}
@@ -69,14 +80,14 @@ func (c *bundles) GetFile(ctx context.Context, name, path string, opts GetFileOp
 	return content, nil
 }
 
-// ListFiles goes through the entries of a directory of a bundle's content, in the order of their names; "" is the root. The
-// list is read as the loop goes on. An error is the last thing that it yields. What breaks off, and what brings nothing for a minute,
-// goes on where it was, in the same content even if the bundle has another by now, where GetContent would do so.
+// ListFiles goes through the entries of a directory of a bundle's content, in the order of their names; "" is the root. Something
+// else there is the error ErrNotDirectory. The list is read as the loop goes on. An error is the last thing that it yields. What
+// breaks off, and what brings nothing for a minute, goes on where it was, in the same content even if the bundle has another by now, where GetContent would do so.
 //
 //	for entry, err := range bundles.ListFiles(ctx, "app", "manifests", ListFilesOptions{}) {
 func (c *bundles) ListFiles(ctx context.Context, name, path string, opts ListFilesOptions) iter.Seq2[listing.Entry, error] {
 	return func(yield func(listing.Entry, error) bool) {
-		l := &fileList{bundles: c, name: name, path: strings.TrimSuffix(path, "/"), opts: opts, yield: yield, tries: newTries(opts.Patience)}
+		l := &fileList{bundles: c, name: name, path: strings.TrimSuffix(path, "/"), opts: opts, digest: opts.Digest, yield: yield, tries: newTries(opts.Patience, opts.Retrying)}
 		if err := l.tries.untilOnePasses(ctx, nil, l.request); err != nil && err != errStopped {
 			yield(listing.Entry{}, err)
 		}
@@ -94,18 +105,20 @@ var (
 type fileList struct {
 	*bundles
 	name, path string
-	opts       ListFilesOptions // with the digest of the content, once it is known
+	opts       ListFilesOptions
 	yield      func(listing.Entry, error) bool
 	tries      tries
 
 	begun       bool   // there was an entry
 	first, last string // entry of all
+	served      string // digest of what the latest request lists, where the server says it
+	digest      string // that is asked for: of the options, or what the entries are of
 	broken      error  // why the request before broke off
 }
 
 // request makes one request, for what has not come yet. Its error is retriable only where it can go on.
 func (l *fileList) request(ctx context.Context) error {
-	request, err := l.inside(l.name, l.path, l.opts.Digest)
+	request, err := l.inside(l.name, l.path, l.digest)
 	if err != nil {
 		return err
 	}
@@ -121,9 +134,12 @@ func (l *fileList) request(ctx context.Context) error {
 	}
 	// It was only read.
 	defer response.Body.Close()
-	if tag, weak := strings.CutPrefix(response.Header.Get("ETag"), "W/"); weak && l.opts.Digest == "" {
-		l.opts.Digest = strings.Trim(tag, `"`)
+	if strings.HasPrefix(response.Header.Get("ETag"), `"`) {
+		// A list has a weak one.
+		return fmt.Errorf("files of bundle %q: %q is %w", l.name, l.path, ErrNotDirectory)
 	}
+	tag, _ := strings.CutPrefix(response.Header.Get("ETag"), "W/")
+	l.served = cmp.Or(l.opts.Digest, strings.Trim(tag, `"`))
 	body := &breakable{Reader: response.Body}
 	err = listing.Read(body, l.add)
 	switch {
@@ -135,7 +151,7 @@ func (l *fileList) request(ctx context.Context) error {
 		err = io.ErrUnexpectedEOF
 	}
 	l.broken = fmt.Errorf("files of bundle %q: %w", l.name, err)
-	if body.broken && (!l.begun || l.opts.Digest != "") {
+	if body.broken && (!l.begun || l.digest != "") {
 		return &transportError{l.broken}
 	}
 	return l.broken
@@ -146,7 +162,7 @@ func (l *fileList) add(e listing.Entry) error {
 	path := e.Path()
 	switch {
 	case !l.begun:
-		l.begun, l.first = true, path
+		l.begun, l.first, l.digest = true, path, l.served
 	case path == l.first:
 		return errBegunAnew
 	}

@@ -97,6 +97,10 @@ func TestListFiles(t *testing.T) {
 			fmt.Fprint(w, `{"path":"","entries":[{"name":"a","type":"Directory"},{"name":"b","type":"File","size":3}]}`)
 		case prefix + "/a?recursive=true":
 			fmt.Fprint(w, `{"path":"a","entries":[{"name":"c/d","type":"File"}]}`)
+		case prefix + "/file":
+			// A file is none, whatever is in it.
+			w.Header().Set("ETag", `"sha256:x"`)
+			fmt.Fprint(w, `{"path":"file","entries":[{"name":"a","type":"File"}]}`)
 		case prefix + "/broken":
 			fmt.Fprint(w, `{"path":"a","entries":[{"name":"c/d","type":"File"}`)
 		default:
@@ -121,6 +125,9 @@ func TestListFiles(t *testing.T) {
 	}
 	if got, err := names("broken", typed.ListFilesOptions{}); strings.Join(got, " ") != "c/d" || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := names("file", typed.ListFilesOptions{}); got != nil || !errors.Is(err, typed.ErrNotDirectory) {
+		t.Errorf("of a file: %q, %v", got, err)
 	}
 	for _, path := range []string{"missing", "a//b", ".."} {
 		if got, err := names(path, typed.ListFilesOptions{}); got != nil || err == nil {

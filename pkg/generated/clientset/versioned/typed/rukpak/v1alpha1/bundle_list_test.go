@@ -35,8 +35,8 @@ func TestListFilesIsPatientUntilTheNextEntry(t *testing.T) {
 		"no answer":              {faults: []fault{{takes: time.Hour}}, want: "a b", requests: 2, waits: readStall},
 		"cut before an entry":    {faults: []fault{{cut: 0}, {cut: 10}, {cut: afterOne / 2}}, want: "a b", requests: 4},
 		"nothing comes":          {faults: []fault{{cut: 10, stall: true}}, want: "a b", requests: 2, waits: readStall},
-		"cut after an entry":     {faults: []fault{{cut: afterOne + 5}}, want: "a", fails: isError(io.ErrUnexpectedEOF), requests: 1},
-		"nothing comes after it": {faults: []fault{{cut: afterOne + 5, stall: true}}, want: "a", fails: isError(errReadStalled), requests: 1, waits: readStall},
+		"cut after an entry":     {faults: []fault{{cut: afterOne + 5}}, want: "a", fails: isError(io.ErrUnexpectedEOF), requests: 2},
+		"nothing comes after it": {faults: []fault{{cut: afterOne + 5, stall: true}}, want: "a", fails: isError(errReadStalled), requests: 2, waits: readStall},
 		"cut between entries":    {goesOn: true, faults: []fault{{cut: afterOne + 5}, {err: refused}, {cut: 0}}, want: "a b", requests: 4},
 		"cut at the end":         {goesOn: true, faults: []fault{{cut: len(list) - 3}}, want: "a b", requests: 2},
 		"a pause between them":   {goesOn: true, faults: []fault{{cut: afterOne + 5, stall: true}}, want: "a b", requests: 2, waits: readStall},
@@ -57,7 +57,7 @@ func TestListFilesIsPatientUntilTheNextEntry(t *testing.T) {
 				if test.content != "" {
 					s.content = []byte(test.content)
 				}
-				s.list = test.goesOn
+				s.old = !test.goesOn
 				if test.requests == 0 {
 					s.faults = append(s.faults, slices.Repeat([]fault{test.always}, 1000)...)
 				}
@@ -85,7 +85,7 @@ func TestListFilesIsPatientUntilTheNextEntry(t *testing.T) {
 // A server that begins anew where it was to go on is noticed: nothing comes twice.
 func TestListFilesOfAServerThatDoesNotGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{content: []byte(`{"entries":[{"name":"a"},{"name":"b"}` + "\n]}\n"), list: true, old: true, faults: []fault{{cut: 30}}}
+		s := &server{content: []byte(`{"entries":[{"name":"a"},{"name":"b"}` + "\n]}\n"), old: true, faults: []fault{{cut: 30}}}
 		var names []string
 		var failed error
 		for e, err := range s.bundles(t).ListFiles(t.Context(), "app", "", ListFilesOptions{}) {

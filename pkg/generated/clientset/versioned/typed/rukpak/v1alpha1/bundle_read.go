@@ -13,9 +13,11 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
+	"strings"
 
 	"k8s.io/client-go/rest"
+
+	"rukpak.io/apiserver/pkg/content/listing"
 )
 
 // Content is content that is being read. It belongs to one goroutine.
@@ -95,6 +97,10 @@ func (c *Content) reopen(cause error) error {
 	if c.read > c.Length {
 		return fmt.Errorf("more than the %d bytes that were promised came", c.Length)
 	}
+	if cause == io.EOF {
+		// What ends early without saying so has not ended.
+		cause = io.ErrUnexpectedEOF
+	}
 	var next *Content
 	err := c.tries.untilOnePasses(c.ctx, cause, func(ctx context.Context) (err error) {
 		next, err = c.resume(ctx, c.Offset+c.read, c.Length-c.read)
@@ -116,7 +122,7 @@ func (c *bundles) GetContent(ctx context.Context, name string, opts GetContentOp
 	if opts.Offset < 0 || opts.Length < 0 {
 		return nil, fmt.Errorf("content of bundle %q: offset %d and length %d must not be negative", name, opts.Offset, opts.Length)
 	}
-	content, err := c.open(ctx, opts.Patience, func(ctx context.Context) (*Content, error) { return c.openContent(ctx, name, opts, "") })
+	content, err := c.open(ctx, newTries(opts.Patience, opts.Retrying), func(ctx context.Context) (*Content, error) { return c.openContent(ctx, name, opts, "") })
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +133,8 @@ func (c *bundles) GetContent(ctx context.Context, name string, opts GetContentOp
 }
 
 // open opens content by requests that may be repeated.
-func (c *bundles) open(ctx context.Context, patience time.Duration, request func(context.Context) (*Content, error)) (content *Content, err error) {
-	opening := newTries(patience)
+func (c *bundles) open(ctx context.Context, opening tries, request func(context.Context) (*Content, error)) (content *Content, err error) {
+	going := opening
 	err = opening.untilOnePasses(ctx, nil, func(ctx context.Context) (err error) {
 		content, err = request(ctx)
 		return err
@@ -136,7 +142,7 @@ func (c *bundles) open(ctx context.Context, patience time.Duration, request func
 	if err != nil {
 		return nil, err
 	}
-	content.ctx, content.tries = ctx, newTries(patience)
+	content.ctx, content.tries = ctx, going
 	return content, nil
 }
 
@@ -150,7 +156,13 @@ func (c *bundles) openContent(ctx context.Context, name string, opts GetContentO
 	if opts.Digest != "" {
 		request = request.Param("digest", opts.Digest)
 	}
-	return c.openPart(ctx, request, "application/gzip, application/json;q=0.1", opts, ifRange, name)
+	content, err := c.openPart(ctx, request, "application/gzip, application/json;q=0.1", opts, ifRange, name)
+	if err == nil && opts.Digest != "" && content.Digest != opts.Digest {
+		// The response is of no use, whatever its end is.
+		_ = content.Close()
+		return nil, fmt.Errorf("content of bundle %q: %w: %s was asked for, and %s came", name, ErrDigestMismatch, opts.Digest, content.Digest)
+	}
+	return content, err
 }
 
 // openPart makes one request for all or a part of something.
@@ -178,6 +190,9 @@ func (c *bundles) openPart(ctx context.Context, request *rest.Request, accept st
 		return nil, err
 	}
 	content, err := newContent(response, part)
+	if err == nil && part {
+		err = content.expect(opts.Offset, opts.Length)
+	}
 	if err != nil {
 		// The response is of no use, whatever its end is.
 		_ = response.Body.Close()
@@ -186,8 +201,24 @@ func (c *bundles) openPart(ctx context.Context, request *rest.Request, accept st
 	return content, nil
 }
 
+// expect fails where another part came than was asked for. One that is shorter, which RFC 9110 allows, is gone on with at its end.
+func (c *Content) expect(offset, length int64) error {
+	whole := c.Size - offset
+	if length > 0 {
+		whole = min(whole, length)
+	}
+	if c.Offset != offset || c.Length <= 0 || c.Length > whole {
+		return fmt.Errorf("the response has %d bytes at %d of %d, which is not the part that was asked for", c.Length, c.Offset, c.Size)
+	}
+	c.Length = whole
+	return nil
+}
+
 // newContent reads the head of a response: RFC 9110, sections 8.8.3 and 14.4.
 func newContent(response *http.Response, part bool) (*Content, error) {
+	if strings.HasPrefix(response.Header.Get("ETag"), "W/") && response.Header.Get("Content-Type") == listing.MediaType {
+		return nil, ErrIsDirectory
+	}
 	digest, err := strconv.Unquote(response.Header.Get("ETag"))
 	if err != nil || len(digest) != len("sha256:")+2*sha256.Size || digest[:len("sha256:")] != "sha256:" {
 		return nil, fmt.Errorf("the response has no digest for an ETag: %q", response.Header.Get("ETag"))

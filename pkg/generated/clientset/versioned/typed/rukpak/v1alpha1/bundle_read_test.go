@@ -22,6 +22,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+
+	"rukpak.io/apiserver/pkg/content/listing"
 )
 
 // server answers each request for content by RFC 9110, unless it is told to fail.
@@ -31,8 +33,8 @@ type server struct {
 	faults []fault
 	// requests are what came: path, Range and If-Range.
 	requests []string
-	// list says that the content is the list of a directory, with an entry in each line; that of an old server has no rest.
-	list, old bool
+	// old says that it does not know how to go on in a list, of which each entry has a line.
+	old bool
 }
 
 // fault is what goes wrong with a request.
@@ -42,6 +44,8 @@ type fault struct {
 	after string        // its Retry-After
 	cut   int           // how many bytes come until it breaks off
 	stall bool          // or until nothing comes any more
+	ends  bool          // or until it ends, as if that were all
+	part  string        // the Content-Range of the answer
 	other bool          // other content is served by now
 	takes time.Duration // until the answer
 }
@@ -74,18 +78,22 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	if f.other {
 		content = append([]byte("other"), content...)
 	}
-	answer.Header().Set("ETag", strconv.Quote(digestOf(content)))
-	if s.list {
-		answer.Header().Set("ETag", "W/"+strconv.Quote(digestOf(content)))
+	tag, kind := strconv.Quote(digestOf(content)), "application/gzip"
+	if strings.HasSuffix(req.URL.Path, "/") {
+		tag, kind = "W/"+tag, listing.MediaType
 	}
+	answer.Header().Set("ETag", tag)
+	answer.Header().Set("Content-Type", kind)
 	if after := req.URL.Query().Get("after"); after != "" && !s.old {
 		_, rest, _ := bytes.Cut(content, []byte(`"name":"`+after+`"`))
 		_, rest, _ = bytes.Cut(rest, []byte("\n"))
 		content = slices.Concat([]byte(`{"entries":[`), rest)
 	}
-	answer.Header().Set("Content-Type", "application/gzip")
 	http.ServeContent(answer, req, "", time.Time{}, bytes.NewReader(content))
 	res := answer.Result()
+	if f.part != "" {
+		res.Header.Set("Content-Range", f.part)
+	}
 	res.ContentLength = int64(answer.Body.Len())
 	if f.cut >= 0 {
 		reader, writer := io.Pipe()
@@ -93,7 +101,10 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 		context.AfterFunc(req.Context(), func() { _ = writer.CloseWithError(req.Context().Err()) })
 		go func() {
 			_, _ = io.CopyN(writer, whole, int64(f.cut))
-			if !f.stall {
+			switch {
+			case f.ends:
+				_ = writer.Close()
+			case !f.stall:
 				_ = writer.CloseWithError(io.ErrUnexpectedEOF)
 			}
 		}()
@@ -141,6 +152,8 @@ func TestGetContentGoesOnWhereItWasCut(t *testing.T) {
 		"below watch":        {opts: GetContentOptions{BelowWatch: true}, faults: []fault{{cut: 10}}, requests: []string{below, rest(below, 10, "99")}},
 		"a part": {opts: GetContentOptions{Offset: 20, Length: 50}, faults: []fault{{cut: 30}}, want: content[20:70],
 			requests: []string{contentPath + " bytes=20-69", rest(contentPath, 50, "69")}},
+		"a part of a part": {opts: GetContentOptions{Offset: 20, Length: 50}, faults: []fault{{cut: 30, ends: true, part: "bytes 20-49/100"}}, want: content[20:70],
+			requests: []string{contentPath + " bytes=20-69", rest(contentPath, 50, "69")}},
 		"the rest": {opts: GetContentOptions{Offset: 20, IfDigest: digest}, faults: []fault{{cut: 30}}, want: content[20:],
 			requests: []string{contentPath + " bytes=20-", rest(contentPath, 50, "99")}},
 	} {
@@ -181,11 +194,17 @@ func TestGetContentGivesUp(t *testing.T) {
 		atLeast time.Duration
 		atMost  time.Duration
 	}{
-		"no server":            {fault: fault{err: refused}, first: fault{err: refused}, want: isError(refused), atLeast: readPatience - readMaxPause, atMost: readPatience},
-		"no server any more":   {fault: fault{err: refused}, first: fault{cut: 10}, want: isError(refused), atLeast: readPatience - readMaxPause, atMost: readPatience},
-		"always cut at once":   {first: fault{cut: 10}, want: isError(io.ErrUnexpectedEOF), atLeast: readPatience - readMaxPause, atMost: readPatience},
-		"never a byte":         {first: fault{stall: true}, fault: fault{stall: true}, want: isError(errReadStalled), atLeast: readPatience, atMost: readPatience + 2*readStall},
-		"never an answer":      {first: fault{takes: time.Hour}, fault: fault{takes: time.Hour}, want: isError(errReadStalled), atLeast: readPatience - readStall, atMost: readPatience + readStall},
+		"no server":          {fault: fault{err: refused}, first: fault{err: refused}, want: isError(refused), atLeast: readPatience - readMaxPause, atMost: readPatience},
+		"no server any more": {fault: fault{err: refused}, first: fault{cut: 10}, want: isError(refused), atLeast: readPatience - readMaxPause, atMost: readPatience},
+		"always cut at once": {first: fault{cut: 10}, want: isError(io.ErrUnexpectedEOF), atLeast: readPatience - readMaxPause, atMost: readPatience},
+		"never a byte":       {first: fault{stall: true}, fault: fault{stall: true}, want: isError(errReadStalled), atLeast: readPatience, atMost: readPatience + 2*readStall},
+		"never an answer":    {first: fault{takes: time.Hour}, fault: fault{takes: time.Hour}, want: isError(errReadStalled), atLeast: readPatience - readStall, atMost: readPatience + readStall},
+		"ends at once": {first: fault{cut: 10, ends: true}, fault: fault{ends: true}, want: func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) },
+			atLeast: readPatience - readMaxPause, atMost: readPatience},
+		"no part":              {opts: GetContentOptions{Offset: 10, Length: 5}, first: fault{part: "bytes 10-9/100"}, want: isNotThePart},
+		"another part":         {opts: GetContentOptions{Offset: 10, Length: 5}, first: fault{part: "bytes 20-24/100"}, want: isNotThePart},
+		"a longer part":        {opts: GetContentOptions{Offset: 10, Length: 5}, first: fault{part: "bytes 10-15/100"}, want: isNotThePart},
+		"another content":      {opts: GetContentOptions{Digest: digestOf(nil)}, want: isError(ErrDigestMismatch)},
 		"no patience":          {opts: GetContentOptions{Patience: -1}, first: fault{err: refused}, want: isError(refused)},
 		"no patience any more": {opts: GetContentOptions{Patience: -1}, first: fault{cut: 10}, want: isError(io.ErrUnexpectedEOF)},
 		"a little patience":    {opts: GetContentOptions{Patience: time.Second}, first: fault{code: 429, after: "5"}, want: apierrors.IsTooManyRequests},
@@ -194,6 +213,10 @@ func TestGetContentGivesUp(t *testing.T) {
 		"gone meanwhile":       {first: fault{cut: 10}, fault: fault{code: 404}, want: apierrors.IsNotFound, atMost: readMinPause},
 		"other content":        {first: fault{cut: 10}, fault: fault{other: true}, want: func(err error) bool { return strings.Contains(err.Error(), "in place of a part") }, atMost: readMinPause},
 		"an unknown authority": {first: fault{err: &tls.CertificateVerificationError{Err: errors.New("who is it")}}, want: func(err error) bool { return strings.Contains(err.Error(), "who is it") }},
+		"no credentials":       {first: fault{err: errors.New("getting credentials: exec: it failed")}, want: IsNoCredentials},
+		"no credentials more":  {first: fault{cut: 10}, fault: fault{err: errors.New("getting credentials: exec: it failed")}, want: IsNoCredentials, atMost: readMinPause},
+		"no TLS":               {first: fault{err: http.ErrSchemeMismatch}, want: isError(http.ErrSchemeMismatch)},
+		"something else":       {first: fault{err: tls.RecordHeaderError{Msg: "no handshake"}}, want: func(err error) bool { return strings.Contains(err.Error(), "no handshake") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -213,6 +236,42 @@ func TestGetContentGivesUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who wants to know is told of each pause, and may end the trying.
+func TestGetContentTellsOfRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		enough := errors.New("enough")
+		var told []Retry
+		s := &server{content: []byte("content"), faults: []fault{{cut: 3}, {code: 503, after: "7"}, {code: 502}, {code: 502}}}
+		c, err := s.bundles(t).GetContent(t.Context(), "app", GetContentOptions{Retrying: func(r Retry) error {
+			if told = append(told, r); len(told) == 3 {
+				return enough
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(c); string(got) != "con" || !errors.Is(err, enough) {
+			t.Errorf("%q, %v", got, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if len(told) != 3 || len(s.requests) != 3 || !errors.Is(told[0].Err, io.ErrUnexpectedEOF) || !apierrors.IsServiceUnavailable(told[1].Err) {
+			t.Fatalf("it was told of %v after %q", told, s.requests)
+		}
+		for i, r := range told {
+			if !r.Since.Equal(began) || !r.Until.Equal(began.Add(readPatience)) || i > 0 && !r.Next.After(told[i-1].Next) {
+				t.Errorf("%d: %v", i, r)
+			}
+		}
+		if wait := told[1].Next.Sub(told[0].Next); wait < 7*time.Second {
+			t.Errorf("it waits for %v", wait)
+		}
+	})
 }
 
 // What is cut again and again goes on where it gets a byte further each time, for longer than it has patience.
@@ -270,6 +329,10 @@ func TestWhatBringsNothingIsEndedAlone(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func isNotThePart(err error) bool {
+	return strings.Contains(err.Error(), "not the part that was asked for")
 }
 
 func isError(target error) func(error) bool {

@@ -30,15 +30,26 @@ const (
 // errReadStalled is why a request that brings nothing is given up.
 var errReadStalled = errors.New("nothing has come for a minute")
 
+// Retry is what is tried again.
+type Retry struct {
+	// Err is why.
+	Err error
+	// Since is when it began to get no further, Next when the next request begins, and Until when patience is over.
+	Since, Next, Until time.Time
+}
+
 // tries are those of something that is tried again and again.
 type tries struct {
 	patience time.Duration
+	retrying func(Retry) error
 	since    time.Time     // of the first one that got no further, zero where there is none
 	pause    time.Duration // before the next one
 }
 
-// newTries has a patience as it is in options.
-func newTries(patience time.Duration) tries { return tries{patience: cmp.Or(patience, readPatience)} }
+// newTries has a patience, and who is told, as they are in options.
+func newTries(patience time.Duration, retrying func(Retry) error) tries {
+	return tries{patience: cmp.Or(patience, readPatience), retrying: retrying}
+}
 
 // succeed tells that one got further.
 func (t *tries) succeed() { t.since = time.Time{} }
@@ -70,6 +81,9 @@ func (t *tries) wait(ctx context.Context, cause error) error {
 	if ctx.Err() != nil || time.Since(t.since)+wait > t.patience {
 		return cause
 	}
+	if err := tell(t.retrying, cause, t.since, wait, t.patience); err != nil {
+		return err
+	}
 	t.pause = min(2*t.pause, readMaxPause)
 	timer := time.NewTimer(wait)
 	select {
@@ -79,6 +93,14 @@ func (t *tries) wait(ctx context.Context, cause error) error {
 		timer.Stop()
 		return fmt.Errorf("%w (%w)", context.Cause(ctx), cause)
 	}
+}
+
+// tell tells who wants to know that something is tried again, and returns an error if that is not wanted.
+func tell(retrying func(Retry) error, cause error, since time.Time, wait, patience time.Duration) error {
+	if retrying == nil {
+		return nil
+	}
+	return retrying(Retry{Err: cause, Since: since, Next: time.Now().Add(wait), Until: since.Add(patience)})
 }
 
 // watchedGet makes one request, which ends when there is no answer for readStall, or a read of its body waits for as long.

@@ -31,8 +31,12 @@ type UploadContentOptions struct {
 	// IfDigest and IfNone are those of PutContentOptions. They hold for the whole of the upload.
 	IfDigest string
 	IfNone   bool
-	// Patience is how long the upload goes on trying without getting a byte further. 0 means five minutes.
+	// Patience is how long the upload goes on trying without getting a byte further. 0 means five minutes, a negative one
+	// that nothing is tried again.
 	Patience time.Duration
+	// Retrying, if set, is called before each pause after which something is tried again. An error that it returns ends the upload
+	// in place of that.
+	Retrying func(Retry) error
 	// ChunkSize is the size of the first request, in bytes; the others follow from how long it takes. 0 means 8 MiB.
 	ChunkSize int64
 	// Progress, if set, is called with the number of bytes that the server has, whenever there are more, or fewer where the
@@ -57,12 +61,14 @@ const (
 	maxPause     = 10 * time.Second
 	// maxRestarts is how often an upload begins anew that the server has lost.
 	maxRestarts = 3
+	// maxVain is how often in a row the server may take what is sent and be no further than it was before, or have less than it had.
+	maxVain = 8
 )
 
 // UploadContent makes size bytes of content, a tar or tar.gz, the content of a bundle, and returns the bundle as it is then. They are
 // sent in several requests, as draft-ietf-httpbis-resumable-upload has it. What breaks off, or the server cannot take
 // now, goes on where it was, through any replica, until Patience is over without progress or ctx ends; other errors of the
-// API are returned as they are. It needs the verbs create, get, patch and delete on bundles/uploads and update on
+// API are returned as they are. A server, or a proxy, that takes what is sent and is no further after it is given up sooner. It needs the verbs create, get, patch and delete on bundles/uploads and update on
 // bundles/content. The bytes must not change meanwhile: at the end they are checked against their digest.
 func (c *bundles) UploadContent(ctx context.Context, name string, content io.ReaderAt, size int64, opts UploadContentOptions) (*v1alpha1.Bundle, error) {
 	if size < 0 {
@@ -107,14 +113,31 @@ type contentUpload struct {
 // errLost means that the server does not know the upload any more.
 var errLost = errors.New("the server has lost the upload")
 
+// errVain means that the server says that it took what was sent, and has no more than before. Another replica may do better.
+var errVain error = &transportError{errors.New("the server, or a proxy before it, answered that all is well, and got no byte further")}
+
+// headway counts what an upload does in vain.
+type headway struct {
+	furthest int64 // that the server was
+	vain     int   // requests since then after which it had no more than before, though it took them, or had less
+}
+
+// note tells where the server is after a request, where it was before, and whether it took the request.
+func (h *headway) note(before, after int64, took bool) {
+	switch {
+	case after > h.furthest:
+		h.furthest, h.vain = after, 0
+	case after < before, after == before && took:
+		h.vain++
+	}
+}
+
 // run sends until all is there, and tries again what may succeed then.
 func (u *contentUpload) run(ctx context.Context) (*v1alpha1.Bundle, error) {
-	patience := u.opts.Patience
-	if patience <= 0 {
-		patience = defaultPatience
-	}
+	patience := cmp.Or(u.opts.Patience, defaultPatience)
 	progress, pause := time.Now(), minPause
 	asked := true // whether offset is what the server said last
+	var way headway
 	for {
 		before := u.offset
 		var bundle *v1alpha1.Bundle
@@ -126,9 +149,14 @@ func (u *contentUpload) run(ctx context.Context) (*v1alpha1.Bundle, error) {
 		if bundle != nil {
 			return bundle, nil
 		}
+		way.note(before, u.offset, err == nil)
 		if u.offset != before {
 			progress, pause = time.Now(), minPause
 			u.report()
+		}
+		if err == nil && u.offset <= before {
+			// The answer need not have said where it is.
+			err, asked = errVain, false
 		}
 		switch {
 		case err == nil:
@@ -136,13 +164,18 @@ func (u *contentUpload) run(ctx context.Context) (*v1alpha1.Bundle, error) {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case errors.Is(err, errLost) && u.begun < maxRestarts:
-			u.id, u.offset, u.resumed, asked = "", 0, false, true
+			u.id, u.offset, u.resumed, asked, way = "", 0, false, true, headway{}
 		case !retriable(err):
 			return nil, err
+		case way.vain >= maxVain:
+			return nil, fmt.Errorf("content of bundle %q: no progress in %d requests at byte %d of %d: %w", u.name, way.vain, u.offset, u.size, err)
 		}
 		wait := max(pause/2+rand.N(pause/2), retryAfter(err))
 		if time.Since(progress)+wait > patience {
 			return nil, fmt.Errorf("content of bundle %q: no progress for %s at byte %d of %d: %w", u.name, time.Since(progress).Round(time.Second), u.offset, u.size, err)
+		}
+		if err := tell(u.opts.Retrying, err, progress, wait, patience); err != nil {
+			return nil, err
 		}
 		pause = min(2*pause, maxPause)
 		select {
@@ -291,6 +324,9 @@ func (u *contentUpload) send(ctx context.Context) (*v1alpha1.Bundle, error) {
 	if err := json.NewDecoder(response.Body).Decode(bundle); err != nil {
 		return nil, fmt.Errorf("content of bundle %q was written, but the answer cannot be read: %w", u.name, err)
 	}
+	if bundle.Name != u.name {
+		return nil, fmt.Errorf("content of bundle %q: all was sent, and the answer (%s) is not that bundle: whether it was written is not known", u.name, response.Status)
+	}
 	return bundle, nil
 }
 
@@ -390,12 +426,10 @@ func (c *closer) Close() error {
 
 // retriable reports whether the same could succeed later.
 func retriable(err error) bool {
-	var (
-		transport   *transportError
-		certificate *tls.CertificateVerificationError
-	)
-	if errors.As(err, &transport) {
-		return !errors.As(err, &certificate)
+	if _, ok := errors.AsType[*transportError](err); ok {
+		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+		_, plain := errors.AsType[tls.RecordHeaderError](err)
+		return !untrusted && !plain && !errors.Is(err, http.ErrSchemeMismatch) && !IsNoCredentials(err)
 	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || errors.Is(err, errLost) {
