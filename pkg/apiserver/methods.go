@@ -40,8 +40,8 @@ func refuseMethods(next http.Handler) http.Handler {
 			next.ServeHTTP(w, req)
 			return
 		}
-		// The resource, the name and the subresource come first.
-		allowed := of.allowed(len(info.Parts) > 3)
+		// The resource, the name and the subresource come first. The path content/ is that of a directory, which is a part, too.
+		allowed := of.allowed(len(info.Parts) > 3 || info.Subresource == "content" && strings.HasSuffix(info.Path, "/"))
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
 		err := &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,

@@ -30,7 +30,8 @@ func TestMethodsOfSubresources(t *testing.T) {
 	}{
 		{"GET HEAD PUT", bundle + "/content", allowed},
 		{"POST PATCH DELETE OPTIONS TRACE BREW", bundle + "/content", ofAll},
-		{"POST DELETE", bundle + "/content/", ofAll},
+		{"POST DELETE", bundle + "/content/", ofFile},
+		{"PUT OPTIONS", bundle + "/uploads/", ofList},
 		{"GET HEAD PUT", bundle + "/content/a/b", allowed}, // which the subresource answers itself, as the next
 		{"POST PATCH DELETE OPTIONS", bundle + "/content/a/b", ofFile},
 		{"GET HEAD POST PATCH DELETE", bundle + "/uploads", allowed},
