@@ -11,9 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -72,20 +73,20 @@ type endpoint struct {
 	client             kubernetes.Interface
 	service, namespace string
 	// ca returns what pods trust, which changes in time; empty if it is not known.
-	ca    func() []byte
-	known atomic.Pointer[foundEndpoint]
-}
+	ca func() []byte
 
-// foundEndpoint is an endpoint with the time at which it was read.
-type foundEndpoint struct {
-	pod.Endpoint
-	read time.Time
+	reads singleflight.Group // so that all who want it wait for one answer
+	mu    sync.Mutex         // of what follows
+	known *pod.Endpoint      // as it was read last
+	again time.Time          // when it is read again
 }
 
 const (
 	endpointTimeout = 5 * time.Second
 	// endpointAge is how long an endpoint is good for. The address of a Service never changes, but one that is made anew has another.
 	endpointAge = time.Minute
+	// endpointPause is how long it is not asked for again after it could not be read.
+	endpointPause = 5 * time.Second
 )
 
 // get returns the endpoint, or an empty one where the Service is not there or never could be read. What was read last is good
@@ -96,9 +97,10 @@ func (e *endpoint) get() pod.Endpoint {
 		klog.Background().Error(nil, "Cannot find out what unpack pods are to trust: the APIService has no caBundle, and there is no --tls-ca-file")
 		return pod.Endpoint{}
 	}
-	known := e.known.Load()
-	if known == nil || time.Since(known.read) >= endpointAge {
-		known = e.refresh(known)
+	known, again := e.last()
+	if !time.Now().Before(again) {
+		_, _, _ = e.reads.Do("", func() (any, error) { e.read(); return nil, nil })
+		known, _ = e.last()
 	}
 	if known == nil {
 		return pod.Endpoint{}
@@ -106,25 +108,31 @@ func (e *endpoint) get() pod.Endpoint {
 	return pod.Endpoint{URL: known.URL, ServerName: known.ServerName, CA: ca}
 }
 
-// refresh reads the endpoint anew, and remembers it.
-func (e *endpoint) refresh(known *foundEndpoint) *foundEndpoint {
+func (e *endpoint) last() (known *pod.Endpoint, again time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.known, e.again
+}
+
+// read reads the endpoint anew.
+func (e *endpoint) read() {
 	ctx, cancel := context.WithTimeout(context.Background(), endpointTimeout)
 	defer cancel()
 	found, err := e.find(ctx)
-	switch {
-	case err == nil:
-		if known != nil && known.URL != found.URL {
-			klog.Background().Info("Unpack pods send content elsewhere from now on", "before", known.URL, "now", found.URL)
-		}
-		known = &foundEndpoint{*found, time.Now()}
-	case apierrors.IsNotFound(err):
-		known = nil
-		fallthrough
-	default:
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
 		klog.Background().Error(err, "Cannot find out where unpack pods send content")
+		if apierrors.IsNotFound(err) {
+			e.known = nil
+		}
+		e.again = time.Now().Add(endpointPause)
+		return
 	}
-	e.known.Store(known)
-	return known
+	if e.known != nil && e.known.URL != found.URL {
+		klog.Background().Info("Unpack pods send content elsewhere from now on", "before", e.known.URL, "now", found.URL)
+	}
+	e.known, e.again = found, time.Now().Add(endpointAge)
 }
 
 // find reads where pods reach the Service.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,10 +18,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"rukpak.io/apiserver/pkg/unpack/pod"
 )
 
 // reviews answers what the server may do.
@@ -193,6 +198,7 @@ func TestEndpointFollowsTheService(t *testing.T) {
 		if _, err := services.Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(endpointPause)
 		is("once it is there again", "https://10.0.0.2:443")
 		service.Spec.ClusterIP = "10.0.0.3"
 		if _, err := services.Update(t.Context(), service, metav1.UpdateOptions{}); err != nil {
@@ -202,8 +208,50 @@ func TestEndpointFollowsTheService(t *testing.T) {
 		time.Sleep(endpointAge)
 		is("while the cluster does not answer", "https://10.0.0.2:443")
 		away = false
+		time.Sleep(endpointPause)
 		is("when it answers again", "https://10.0.0.3:443")
 	})
+}
+
+// While the cluster gives no answer, all who want the endpoint wait for one request, and not again soon after it.
+func TestEndpointOfAClusterThatIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		silent := &silentServices{get: func(ctx context.Context) error {
+			asked++
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		e := &endpoint{client: silent, service: "server", namespace: "team", ca: func() []byte { return []byte("authority") }}
+		e.known = &pod.Endpoint{URL: "https://10.0.0.1:443"}
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				if got := e.get().URL; got != e.known.URL {
+					t.Errorf("got %q", got)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(began); took != endpointTimeout || asked != 1 {
+			t.Errorf("%d requests in %v", asked, took)
+		}
+	})
+}
+
+// silentServices is a cluster of whose Services nothing but one can be read.
+type silentServices struct {
+	kubernetes.Interface
+	corev1client.CoreV1Interface
+	corev1client.ServiceInterface
+	get func(context.Context) error
+}
+
+func (s *silentServices) CoreV1() corev1client.CoreV1Interface          { return s }
+func (s *silentServices) Services(string) corev1client.ServiceInterface { return s }
+func (s *silentServices) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*corev1.Service, error) {
+	return nil, s.get(ctx)
 }
 
 // Events wait for no more than the requests for other events, and nothing waits for them: thousands come with some hundred bundles.
