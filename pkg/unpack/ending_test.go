@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -56,6 +57,16 @@ func (w *world) gone(p *corev1.Pod) {
 	w.pass(time.Second)
 }
 
+// oneGone ends one of the pods that were told to end.
+func (w *world) oneGone() {
+	w.t.Helper()
+	kept := w.pods()
+	w.gone(&kept[slices.IndexFunc(kept, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })])
+}
+
+// allBegun are the names of the bundles whose attempts run, in two namespaces.
+func (w *world) allBegun() []string { return slices.Concat(w.begun("team-a"), w.begun("team-b")) }
+
 // Pods that their node keeps count against their namespace, though their attempts are over, and no other namespace waits for them.
 func TestPodThatIsToEndKeepsItsPlace(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
@@ -75,8 +86,7 @@ func TestPodThatIsToEndKeepsItsPlace(t *testing.T) {
 			t.Fatalf("begun are %v and %v, with %d pods", w.begun("team-a"), w.begun("team-b"), len(w.pods()))
 		}
 		// Each that is gone leaves room for one.
-		kept := w.pods()
-		w.gone(&kept[slices.IndexFunc(kept, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })])
+		w.oneGone()
 		if begun := w.begun("team-a"); !slices.Equal(begun, []string{"b-02"}) {
 			t.Fatalf("begun are %v after one pod was gone", begun)
 		}
@@ -131,6 +141,101 @@ func TestPodThatHasEndedFreesItsPlace(t *testing.T) {
 		w.pass(time.Second)
 		if begun := w.begun("team-a"); !slices.Equal(begun, []string{"b-01"}) {
 			t.Errorf("begun are %v", begun)
+		}
+	})
+}
+
+// The time that a pod has to end counts from when it was told to, whoever leads when.
+func TestPodThatIsToEndAndANewLeader(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
+		w.keepPods()
+		w.startInOrder(someBundles("team-a", 1))
+		w.onNode()
+		told := time.Now().Add(pod.Timeout(testClass()))
+		w.pass(pod.Timeout(testClass()) + time.Second)
+		w.create(nth("team-b", 0))
+		w.pass(endingTime - time.Minute)
+		w.stop()
+		w.start()
+		if begun := w.allBegun(); len(begun) != 0 || len(w.pods()) != 1 {
+			t.Fatalf("begun are %v, with %d pods", begun, len(w.pods()))
+		}
+		w.pass(time.Until(told.Add(endingTime)) + 5*time.Second)
+		if begun := w.allBegun(); len(begun) != 1 {
+			t.Errorf("begun are %v long after the other was told to end", begun)
+		}
+		w.stop()
+		w.start()
+		if begun := w.allBegun(); len(begun) != 1 {
+			t.Errorf("begun are %v beside a pod that is lost", begun)
+		}
+	})
+}
+
+// Nothing waits for a pod that is gone, nor for any once the term is over.
+func TestNothingWaitsForPodsThatAreGone(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 2, PerNamespace: 2, Share: 1}
+		w.keepPods()
+		w.startInOrder(someBundles("team-a", 2))
+		w.onNode()
+		w.pass(pod.Timeout(testClass()) + time.Second)
+		if n := len(w.term.endings.timers); n != 2 {
+			t.Fatalf("%d pods are to end", n)
+		}
+		p := w.pods()[0]
+		w.gone(&p)
+		if n := len(w.term.endings.timers); n != 1 {
+			t.Errorf("%d pods are to end after one is gone", n)
+		}
+		over := w.term
+		w.stop()
+		if n := len(over.endings.timers); n != 0 {
+			t.Errorf("%d pods are to end after the term", n)
+		}
+	})
+}
+
+// Looks that hang have no more pods on the nodes than their namespace has looks at a time, though each gives way to the next.
+func TestLooksBesidePodsThatAreToEnd(t *testing.T) {
+	const many = 3 * looksPerNamespace
+	inWorld(t, started(testClass()), func(w *world) {
+		w.keepPods()
+		for i := range many {
+			w.create(taggedBundle(func(b *v1alpha1.Bundle) {
+				b.Name, b.UID = fmt.Sprint("app-", i), types.UID(fmt.Sprint(i))
+				b.Annotations = map[string]string{v1alpha1.AnnotationRefresh: "1"}
+			}))
+		}
+		w.start()
+		look := func(when string, begun int) {
+			t.Helper()
+			live := 0
+			for _, p := range w.pods() {
+				if p.DeletionTimestamp == nil {
+					live++
+				}
+			}
+			if pods := len(w.pods()); pods != looksPerNamespace || live != begun {
+				t.Fatalf("%s there are %d pods, %d of which look", when, pods, live)
+			}
+		}
+		look("at first", looksPerNamespace)
+		w.stop()
+		w.start()
+		look("after a restart", looksPerNamespace)
+		w.onNode()
+		w.pass(pod.Timeout(testClass()) + time.Second)
+		look("after their time", 0)
+		w.oneGone()
+		look("when one is gone", 1)
+		w.oneGone()
+		look("when the next is gone", looksPerNamespace)
+		w.onNode()
+		w.pass(pod.Timeout(testClass()) + endingTime + time.Minute)
+		if pods := len(w.pods()); pods <= looksPerNamespace {
+			t.Errorf("nothing begins beside pods that are lost: %d pods", pods)
 		}
 	})
 }

@@ -99,7 +99,8 @@ func (t *term) podHandler() cache.ResourceEventHandler {
 				}
 			}
 		default:
-			t.occupy(t.ownPods.put(p), p)
+			t.ownPods.put(p)
+			t.occupy(p)
 		}
 		podsInFlight.Set(float64(t.ownPods.count()))
 		t.enqueueOwner(p)
@@ -128,16 +129,13 @@ type ownPods struct {
 	byUID map[types.UID]*corev1.Pod
 }
 
-// put returns the pod as it was before, nil if it was not known.
-func (o *ownPods) put(p *corev1.Pod) *corev1.Pod {
+func (o *ownPods) put(p *corev1.Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.byUID == nil {
 		o.byUID = map[types.UID]*corev1.Pod{}
 	}
-	before := o.byUID[p.UID]
 	o.byUID[p.UID] = p
-	return before
 }
 
 // remove reports whether there was such a pod.

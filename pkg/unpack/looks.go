@@ -13,8 +13,8 @@ import (
 	"rukpak.io/apiserver/pkg/unpack/queue"
 )
 
-// Each look is a pod, or asks a registry, and none is urgent. One that hangs keeps its place until its time is over: so
-// a namespace has a part of the places alone, and others have theirs in turn.
+// Each look is a pod, or asks a registry, and none is urgent. One that hangs keeps its place until its time is over and its node has let
+// go of its pod: so a namespace has a part of the places alone, and others have theirs in turn.
 const (
 	looksAtOnce       = 8
 	looksPerNamespace = 2
@@ -53,15 +53,22 @@ func newLooks(wake func(cache.ObjectName)) *looks {
 	}
 }
 
-// begin tells whether the look for a bundle may run. If not, it is woken when its turn has come, and has its place then.
-func (l *looks) begin(name cache.ObjectName) bool {
+// begin tells whether the look for a bundle may run, in a pod of a name, or in this process if there is no name. One whose pod is there
+// runs. If not, it is woken when its turn has come, and has its place then.
+func (l *looks) begin(name cache.ObjectName, pod string, there bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	if l.known[name] == nil {
 		l.known[name] = &look{since: now}
 	}
-	return l.places.Ask(name, queue.Claim{Since: l.known[name].since}, now).Come
+	if !there && !l.places.Ask(name, queue.Claim{Since: l.known[name].since}, now).Come {
+		return false
+	}
+	if pod != "" {
+		l.places.Hold(name, pod, now)
+	}
+	return true
 }
 
 // end gives up the place of a bundle that has one, or that waits for one.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -151,7 +152,14 @@ func (w *work) look(ctx context.Context) (time.Duration, error) {
 		return w.looked(ctx, found.reference)
 	}
 	w.looking = true
-	if !w.looks.begin(w.name) {
+	looker, there := "", false
+	if mode != v1alpha1.UnpackModeDirect {
+		looker = pod.Name(w.name.Name, w.lookNonce(w.bundle))
+		if _, there, err = w.pods.GetByKey(cache.NewObjectName(w.name.Namespace, looker).String()); err != nil {
+			return 0, err
+		}
+	}
+	if !w.looks.begin(w.name, looker, there) {
 		return 0, nil // it is its turn when another has ended
 	}
 	var f finding

@@ -585,7 +585,7 @@ func TestLooksAreNotOvertaken(t *testing.T) {
 		l := newLooks(func(name cache.ObjectName) { woken = append(woken, name.Name) })
 		comes := func(name string) bool {
 			time.Sleep(time.Second)
-			return l.begin(cache.NewObjectName("team-a", name))
+			return l.begin(cache.NewObjectName("team-a", name), "", false)
 		}
 		running := 0
 		for comes(fmt.Sprint("a", running)) {

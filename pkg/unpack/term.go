@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -57,6 +58,7 @@ type term struct {
 	// them their turn.
 	finds    memory[find]
 	ownPods  ownPods
+	endings  endings
 	places   *queue.Queue
 	launches launches
 	pulls    *pulls               // nil where there is no pace
@@ -71,8 +73,9 @@ func newTerm(r *Reconciler) *term {
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](5*time.Millisecond, longestRetry),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "rukpak_unpack"}),
-		traces: traces{tracer: r.config.Tracer},
-		direct: direct{slots: places.New(r.config.Workers, r.config.Workers)},
+		traces:  traces{tracer: r.config.Tracer},
+		endings: endings{timers: map[types.UID]*time.Timer{}},
+		direct:  direct{slots: places.New(r.config.Workers, r.config.Workers)},
 	}
 	t.looks = newLooks(t.queue.Add)
 	limits := r.config.Limits
@@ -100,6 +103,7 @@ func (t *term) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer t.endings.stop()
 	defer stopWatching()
 	var work sync.WaitGroup
 	for range t.Workers {
