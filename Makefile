@@ -56,12 +56,13 @@ test: ## Run the unit and the integration tests
 
 .PHONY: alerts
 alerts: export RUKPAK_PROMTOOL = $(BIN)/promtool
-alerts: $(BIN)/promtool ## Have promtool check the alert rules and the dashboard, and test the alerts: `make test` does not (builds it: minutes the first time)
+alerts: export RUKPAK_PROMETHEUS = $(BIN)/prometheus
+alerts: $(BIN)/promtool $(BIN)/prometheus ## Have promtool check and test the alerts, and Prometheus load them and scrape a server: `make test` does not (builds both: minutes the first time)
 	go test -count=1 -v $(TESTFLAGS) ./test/monitoring
 
-$(BIN)/promtool: hack/promtool/go.mod hack/promtool/go.sum
+$(BIN)/promtool $(BIN)/prometheus: hack/prometheus/go.mod hack/prometheus/go.sum
 	mkdir -p $(BIN)
-	cd hack/promtool && go build -tags remove_all_sd -ldflags '-s -w' -o $@ github.com/prometheus/prometheus/cmd/promtool
+	cd hack/prometheus && go build -tags remove_all_sd -ldflags '-s -w' -o $@ github.com/prometheus/prometheus/cmd/$(@F)
 	touch $@ # go leaves alone what it would write the same
 
 .PHONY: s3

@@ -93,13 +93,15 @@ var others = map[string][]string{
 	"workqueue_depth":               {"name"},
 	"process_resident_memory_bytes": nil,
 	"process_cpu_seconds_total":     nil,
+	"process_start_time_seconds":    nil,
+	"up":                            nil, // of Prometheus itself, for each target
 }
 
 // scraped are the labels that Prometheus adds.
 var scraped = []string{"instance", "job", "pod"}
 
-// check complains about metrics and labels that there are not.
-func check(documented map[string]Metric, expr string) []error {
+// check complains about metrics and labels that there are not. Recorded are the names of recording rules, with their labels.
+func check(documented map[string]Metric, recorded map[string][]string, expr string) []error {
 	q, err := Parse(expr)
 	if err != nil {
 		return []error{err}
@@ -107,7 +109,10 @@ func check(documented map[string]Metric, expr string) []error {
 	var errs []error
 	var known []string
 	for _, s := range q.Selectors {
-		labels, ok := labelsOf(documented, s.Name)
+		labels, ok := recorded[s.Name]
+		if !ok {
+			labels, ok = labelsOf(documented, s.Name)
+		}
 		if !ok {
 			errs = append(errs, fmt.Errorf("there is no metric %s", s.Name))
 			continue
@@ -155,7 +160,8 @@ type rules struct {
 		Groups []struct {
 			Name  string
 			Rules []struct {
-				Alert, Expr, For    string
+				Alert, Record       string
+				Expr, For           string
 				Labels, Annotations map[string]string
 			}
 		}
@@ -180,8 +186,80 @@ func readRules(t *testing.T) rules {
 	return file
 }
 
+// recordedName is a name as Prometheus recommends it: the labels that are left, the metric, and what was done.
+var recordedName = regexp.MustCompile(`^([a-z_]+):(rukpak_[a-z_]+):([a-z]+)([0-9]+[mhd])?$`)
+
+// recordings are the recording rules, by name.
+func recordings(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, group := range readRules(t).Spec.Groups {
+		for _, r := range group.Rules {
+			if r.Record != "" {
+				found[r.Record] = r.Expr
+			}
+		}
+	}
+	if len(found) == 0 {
+		t.Fatal("nothing is recorded")
+	}
+	return found
+}
+
+// recordedLabels are the labels of what is recorded. Each expression says them itself, at its beginning.
+func recordedLabels(t *testing.T) map[string][]string {
+	t.Helper()
+	labels := map[string][]string{}
+	for name, expr := range recordings(t) {
+		match := aggregation.FindStringSubmatch(expr)
+		if match == nil {
+			t.Fatalf("%s: the expression does not begin with an aggregation by labels", name)
+		}
+		labels[name] = strings.Split(match[1], ", ")
+	}
+	return labels
+}
+
+var aggregation = regexp.MustCompile(`^[a-z]+ by \(([a-z, ]+)\) \(`)
+
+// growth is what is recorded of a counter: all of these rules are of one pattern.
+const growth = `sum by (LABELS) (
+  last_over_time(METRIC_total[TIME]) unless last_over_time(METRIC_total[5m] offset TIME)
+    and on (job, instance) job_instance:rukpak_past:knownTIME
+  or increase(METRIC_total[TIME]))
+`
+
+func TestRecordings(t *testing.T) {
+	documented, labels, asked := table(t), recordedLabels(t), map[string]bool{}
+	for _, group := range readRules(t).Spec.Groups {
+		for _, r := range group.Rules {
+			q, _ := Parse(r.Expr)
+			for _, s := range q.Selectors {
+				asked[s.Name] = true
+			}
+		}
+	}
+	for name, expr := range recordings(t) {
+		for _, err := range check(documented, labels, expr) {
+			t.Errorf("%s: %v", name, err)
+		}
+		match := recordedName.FindStringSubmatch(name)
+		if match == nil || match[1] != strings.Join(labels[name], "_") {
+			t.Errorf("%s is not named by its labels %q, its metric, and what was done", name, labels[name])
+			continue
+		}
+		if !asked[name] {
+			t.Errorf("nobody asks for %s", name)
+		}
+		want := strings.NewReplacer("LABELS", strings.Join(labels[name], ", "), "METRIC", match[2], "TIME", match[4]).Replace(growth)
+		if match[3] == "increase" && expr != want {
+			t.Errorf("%s is\n%s, want\n%s", name, expr, want)
+		}
+	}
+}
+
 func TestAlerts(t *testing.T) {
-	documented := table(t)
+	documented, recorded := table(t), recordedLabels(t)
 	file := readRules(t)
 	runbook, err := os.ReadFile(filepath.Join(root, "docs/alerts.md"))
 	if err != nil {
@@ -190,8 +268,11 @@ func TestAlerts(t *testing.T) {
 	var alerts []string
 	for _, group := range file.Spec.Groups {
 		for _, r := range group.Rules {
+			if r.Record != "" {
+				continue
+			}
 			alerts = append(alerts, r.Alert)
-			for _, err := range check(documented, r.Expr) {
+			for _, err := range check(documented, recorded, r.Expr) {
 				t.Errorf("%s: %v", r.Alert, err)
 			}
 			if r.For != "" && !duration.MatchString(r.For) {
@@ -223,7 +304,7 @@ func TestAlerts(t *testing.T) {
 }
 
 func TestDashboard(t *testing.T) {
-	documented := table(t)
+	documented, recorded := table(t), recordedLabels(t)
 	ids := map[int]bool{}
 	for _, p := range dashboard(t) {
 		if ids[p.ID] {
@@ -234,7 +315,7 @@ func TestDashboard(t *testing.T) {
 			t.Errorf("%s asks for nothing", p.Title)
 		}
 		for _, target := range p.Targets {
-			for _, err := range check(documented, target.Expr) {
+			for _, err := range check(documented, recorded, target.Expr) {
 				t.Errorf("%s: %v", p.Title, err)
 			}
 		}
@@ -267,11 +348,14 @@ func TestParse(t *testing.T) {
 
 func TestCheckFindsWhatThereIsNot(t *testing.T) {
 	documented := map[string]Metric{"rukpak_a": {"rukpak_a", "gauge", []string{"x"}}, "rukpak_h": {"rukpak_h", "histogram", []string{"x"}}}
+	recorded := map[string][]string{"x:rukpak_a:sum": {"x"}}
 	for expr, complaints := range map[string]int{
 		`rukpak_a{x="1"}`: 0, `rukpak_b`: 1, `rukpak_a{y="1"}`: 1, `sum by (y) (rukpak_a)`: 1, `sum by (x) (rukpak_a)`: 0,
 		`sum by (le) (rukpak_h_bucket)`: 0, `sum by (le) (rukpak_h_sum)`: 1, `rukpak_h`: 1, `rukpak_a_bucket`: 1, `1 + 1`: 1,
+		`x:rukpak_a:sum{x="1"}`: 0, `x:rukpak_b:sum`: 1, `x:rukpak_a:sum{y="1"}`: 1, `sum by (instance) (x:rukpak_a:sum)`: 1,
+		`max_over_time(up[5m] offset 1d) == 1`: 0, `process_start_time_seconds{x="1"}`: 1,
 	} {
-		if got := check(documented, expr); len(got) != complaints {
+		if got := check(documented, recorded, expr); len(got) != complaints {
 			t.Errorf("%s: %v", expr, got)
 		}
 	}
