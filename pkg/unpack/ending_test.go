@@ -6,10 +6,12 @@ package unpack
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -85,15 +87,61 @@ func TestPodThatIsToEndKeepsItsPlace(t *testing.T) {
 		if len(w.begun("team-a")) != 0 || len(w.begun("team-b")) != 1 || len(w.pods()) != 2 {
 			t.Fatalf("begun are %v and %v, with %d pods", w.begun("team-a"), w.begun("team-b"), len(w.pods()))
 		}
-		// Each that is gone leaves room for one.
+		// Since they hung, there is one at a time now.
 		w.oneGone()
-		if begun := w.begun("team-a"); !slices.Equal(begun, []string{"b-02"}) {
-			t.Fatalf("begun are %v after one pod was gone", begun)
+		if begun := w.begun("team-a"); len(begun) != 0 {
+			t.Fatalf("begun are %v beside a pod that is to end", begun)
 		}
 		// A node may be lost, and its pods with it: they do not count for ever.
 		w.pass(endingTime)
-		if begun := w.begun("team-a"); len(begun) != 2 {
+		if begun := w.begun("team-a"); !slices.Equal(begun, []string{"b-02"}) {
 			t.Errorf("begun are %v after a long while", begun)
+		}
+		// It waits for a node, as the bundle of the other namespace did.
+		if b := w.named("team-a", "b-00"); !strings.Contains(conditionMessage(b), "; 1 at a time, since attempts of the namespace have hung; the last attempt failed: ") {
+			t.Errorf("what waits says %q", conditionMessage(b))
+		}
+	})
+}
+
+func conditionMessage(b *v1alpha1.Bundle) string {
+	return meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionUnpacked).Message
+}
+
+// Bundles of one namespace that hang keep others of it from no more than some of its places: those come first, and what hangs has fewer.
+func TestWhatHangsInOneNamespace(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 64, PerNamespace: 16, First: 8, Share: 1}
+		w.keepPods()
+		w.startInOrder(someBundles("team-a", 30))
+		w.onNode()
+		w.pass(pod.Timeout(testClass()) + time.Minute)
+		// Some of what has not been tried yet has begun, and none of what has failed before it.
+		w.pass(endingTime)
+		begun := w.begun("team-a")
+		if want := []string{"b-08", "b-09", "b-10", "b-11"}; !slices.Equal(begun, want) {
+			t.Fatalf("begun are %v, want %v", begun, want)
+		}
+		for range 3 {
+			w.onNode()
+			w.pass(pod.Timeout(testClass()) + endingTime + time.Minute)
+		}
+		if b := w.named("team-a", "b-00"); b.Status.Unpack.Attempt != 1 {
+			t.Errorf("what has hung is tried again before what has not been tried: %s", describe(b))
+		}
+	})
+}
+
+func TestNamespaceThatFaresWell(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 64, PerNamespace: 3, First: 1, Share: 1}
+		w.startInOrder(someBundles("team-a", 8))
+		for i, want := range []int{1, 2, 3, 3} {
+			if begun := w.begun("team-a"); len(begun) != want {
+				t.Errorf("begun are %v after %d have succeeded", begun, i)
+			}
+			w.committed(w.named("team-a", fmt.Sprintf("b-%02d", i)))
+			w.pass(time.Second)
 		}
 	})
 }

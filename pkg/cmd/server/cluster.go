@@ -190,7 +190,7 @@ func (p *process) runUnpack(ctx context.Context) error {
 		Tracer:  p.tracer(),
 		Stages:  p.stages,
 		Bundles: p.loopback, Kube: p.kube, Direct: image.NewWithAccess(p.Direct.access()), AllowDirect: p.Unpack.AllowDirect, Scratch: p.scratch(),
-		Image: p.Unpack.Image, Key: p.certificates.follower.Identity().AttemptKey, Workers: p.Unpack.Workers, Limits: p.Unpack.Limits,
+		Image: p.Unpack.Image, Key: p.certificates.follower.Identity().AttemptKey, Workers: p.Unpack.Workers, Limits: p.Unpack.limits(),
 		Pulls: unpack.PullRate{Burst: p.Unpack.PullBurst, PerSecond: p.Unpack.PullQPS}, Events: p.events,
 		Backoff: unpack.Backoff{Base: p.Unpack.BackoffBase, Cap: p.Unpack.BackoffCap, Slow: p.Unpack.BackoffSlow, ImageGrace: p.Unpack.ImageGrace},
 	}

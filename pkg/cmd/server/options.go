@@ -104,6 +104,14 @@ type UnpackOptions struct {
 	Platform string
 }
 
+// limits are those of all places. A namespace has half of its own at first: what hangs in a namespace of which nothing is known yet takes
+// room on the nodes from all others for as long as a pull that stands.
+func (o *UnpackOptions) limits() queue.Limits {
+	l := o.Limits
+	l.First = max(l.PerNamespace/2, 1)
+	return l
+}
+
 // CollectOptions are the flags of the collector.
 type CollectOptions struct {
 	Interval time.Duration
@@ -176,7 +184,7 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.StringVar(&o.Unpack.Image, "unpack-image", o.Unpack.Image, "Image of unpack pods: that of this server. Required in a cluster.")
 	fs.BoolVar(&o.Unpack.AllowDirect, "allow-direct", o.Unpack.AllowDirect, "Let classes use the mode Direct, in which this server pulls images itself, with no credentials but its own (--direct-registry-config). Always on when standalone.")
 	fs.IntVar(&o.Unpack.Limits.Total, "max-unpack-pods", o.Unpack.Limits.Total, "How many unpack pods, and pulls in mode Direct, there are at the same time. Other bundles wait; namespaces take turns.")
-	fs.IntVar(&o.Unpack.Limits.PerNamespace, "max-unpack-pods-per-namespace", o.Unpack.Limits.PerNamespace, "How many of them one namespace has at the same time.")
+	fs.IntVar(&o.Unpack.Limits.PerNamespace, "max-unpack-pods-per-namespace", o.Unpack.Limits.PerNamespace, "How many of them one namespace has at the same time: half as many at first, more as they succeed, a quarter of them while they hang.")
 	fs.IntVar(&o.Unpack.Limits.Share, "max-bundles-per-unpack-pod", o.Unpack.Limits.Share, "How many bundles of a namespace that wait together, and differ in nothing but their images, share an unpack pod. 1 gives each a pod of its own.")
 	fs.IntVar(&o.Unpack.PullQPS, "kubelet-registry-pull-qps", o.Unpack.PullQPS, "How many images a kubelet pulls in a second (registryPullQPS of the KubeletConfiguration). Unpack pods are made no faster, since a kubelet refuses what is beyond for ten seconds. 0 means any number.")
 	fs.IntVar(&o.Unpack.PullBurst, "kubelet-registry-burst", o.Unpack.PullBurst, "How many images a kubelet pulls in a row before that counts (registryBurst).")

@@ -55,9 +55,9 @@ func (q *Queue) Wanted(name cache.ObjectName) bool {
 	full := q.used >= q.limits.Total
 	for _, namespace := range q.turns {
 		switch s := q.spaces[namespace]; {
-		case namespace == p.namespace && (full || s.used >= q.limits.PerNamespace):
+		case namespace == p.namespace && (full || s.full()):
 			return true
-		case full && s.used < q.limits.PerNamespace:
+		case full && !s.full():
 			return true
 		}
 	}

@@ -5,7 +5,7 @@
 //
 // What is counted are places. A place is that of one unpack pod or of one pull by the server, and a Queue has a
 // number of them in total and for each namespace. Namespaces take turns, and within one who has waited longest
-// comes first: so however many bundles one namespace has, another waits for no more than its turn. Bundles that are of
+// comes first, except that bundles whose last attempt hung come after the others: so however many bundles one namespace has, another waits for no more than its turn. Bundles that are of
 // one kind share a place, and then a pod. A place that is of no use to who has it, for the time being, can be lent. One
 // with a pod is not free before the pod is gone, whether or not a bundle has it still.
 //
@@ -28,6 +28,8 @@ type Limits struct {
 	Total int
 	// PerNamespace is how many of them one namespace may have.
 	PerNamespace int
+	// First is how many of those it may have at first, before it is known how its attempts fare; 0 is all of them.
+	First int
 	// Share is how many bundles of one kind have one place together.
 	Share int
 	// Images is how many different images the bundles that share a place have together.
@@ -50,6 +52,8 @@ type Claim struct {
 	Image string
 	// Pulled means that a kubelet pulls the image.
 	Pulled bool
+	// Hung puts the bundle behind those of its namespace of which it is not so: its last attempt was given up after a long time.
+	Hung bool
 	// Leave gives up the place that the bundle has, so that it can share one with others again.
 	Leave bool
 }
@@ -88,6 +92,7 @@ type Queue struct {
 // space is a namespace.
 type space struct {
 	used, lent int
+	window     int       // how many places it may have
 	waiting    []*waiter // in order
 }
 
@@ -113,6 +118,7 @@ type place struct {
 func New(limits Limits, call func(cache.ObjectName)) *Queue {
 	limits.Total, limits.PerNamespace = max(limits.Total, 1), max(limits.PerNamespace, 1)
 	limits.Share, limits.Images = max(limits.Share, 1), max(limits.Images, 1)
+	limits.First = min(cmp.Or(max(limits.First, 0), limits.PerNamespace), limits.PerNamespace)
 	return &Queue{
 		limits: limits, call: call, spaces: map[string]*space{}, places: map[string]*place{},
 		pods: map[string]struct{}{}, held: map[cache.ObjectName]*place{}, lined: map[cache.ObjectName]*waiter{},
@@ -134,7 +140,7 @@ func (q *Queue) Ask(name cache.ObjectName, claim Claim, now time.Time) Turn {
 	p := q.held[name]
 	switch {
 	case p == nil:
-		soon := q.paced && claim.Pulled && q.used < q.limits.Total && q.spaces[name.Namespace].used < q.limits.PerNamespace
+		soon := q.paced && claim.Pulled && q.used < q.limits.Total && !q.spaces[name.Namespace].full()
 		return Turn{Again: again, Waited: now.Sub(q.lined[name].arrived), Soon: soon}
 	case p.called && p.first != name:
 		return Turn{} // the first one acts
@@ -218,13 +224,19 @@ func (q *Queue) Used() int {
 }
 
 func order(a, b *waiter) int {
+	if a.Hung != b.Hung {
+		if a.Hung {
+			return 1
+		}
+		return -1
+	}
 	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.name.Name, b.name.Name))
 }
 
 // enlist lets a bundle wait. One that waits already keeps the time of its arrival.
 func (q *Queue) enlist(w *waiter) {
 	if known := q.lined[w.name]; known != nil {
-		if known.Since.Equal(w.Since) {
+		if known.Since.Equal(w.Since) && known.Hung == w.Hung {
 			known.Claim = w.Claim
 			return
 		}
@@ -257,7 +269,7 @@ func (q *Queue) strike(name cache.ObjectName) {
 func (q *Queue) space(namespace string) *space {
 	s := q.spaces[namespace]
 	if s == nil {
-		s = &space{}
+		s = &space{window: q.limits.First}
 		q.spaces[namespace] = s
 	}
 	return s
@@ -272,7 +284,7 @@ func (q *Queue) tidy(namespace string) {
 	if i := slices.Index(q.turns, namespace); i >= 0 {
 		q.turns = slices.Delete(q.turns, i, i+1)
 	}
-	if s.used == 0 && s.lent == 0 {
+	if s.used == 0 && s.lent == 0 && s.window >= q.limits.First {
 		delete(q.spaces, namespace)
 	}
 }

@@ -22,7 +22,7 @@ func (q *Queue) serve(now time.Time, asking cache.ObjectName, freed bool) time.D
 		namespace := q.turns[0]
 		s := q.spaces[namespace]
 		first := s.waiting[0]
-		full := s.used >= q.limits.PerNamespace
+		full := s.full()
 		gathering := time.Duration(0)
 		if !full {
 			gathering = q.gathering(s, now)
