@@ -34,6 +34,10 @@ func linked() fstest.MapFS {
 		"large":       {Data: []byte(strings.Repeat("0123456789", 10_000)), Mode: 0o644},
 		"empty":       {Mode: 0o644},
 		"odd/%41 ?#é": {Data: []byte("odd"), Mode: 0o644},
+		".git/dotted": {Data: []byte("in .git"), Mode: 0o644},
+		"git/plain":   {Data: []byte("in git"), Mode: 0o644},
+		"..x/.x/...":  {Data: []byte("dots"), Mode: 0o644},
+		".hidden/x":   {Data: []byte("there is no hidden"), Mode: 0o644},
 	}
 }
 
@@ -54,7 +58,7 @@ func TestRemoteFilesAreAFileSystem(t *testing.T) {
 	delete(tree, "to/missing") // which nobody can open
 	delete(tree, "large")      // of which very many parts would be read
 	_, files := remote(t, tree)
-	if err := fstest.TestFS(files, "a/b/c/file", "a/b/run", "a/b/c/up", "short", "empty", "odd/%41 ?#é"); err != nil {
+	if err := fstest.TestFS(files, "a/b/c/file", "a/b/run", "a/b/c/up", "short", "empty", "odd/%41 ?#é", ".git/dotted", "git/plain", "..x/.x/...", ".hidden/x"); err != nil {
 		t.Error(err)
 	}
 }

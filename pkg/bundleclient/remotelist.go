@@ -65,9 +65,13 @@ func (r *RemoteFS) list(dir string) ([]*remoteInfo, error) {
 }
 
 func (r *RemoteFS) readList(dir string) ([]*remoteInfo, error) {
+	at := dir
+	if at == "." {
+		at = ""
+	}
 	var all []*remoteInfo
 	opts := typed.ListFilesOptions{Digest: r.Digest, Patience: r.patience}
-	for e, err := range r.bundles.Bundles(r.namespace).ListFiles(r.ctx, r.name, strings.TrimPrefix(dir, "."), opts) {
+	for e, err := range r.bundles.Bundles(r.namespace).ListFiles(r.ctx, r.name, at, opts) {
 		if err != nil {
 			return nil, err
 		}
