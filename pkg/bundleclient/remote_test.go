@@ -8,12 +8,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 
 	"rukpak.io/apiserver/pkg/bundleclient"
 	"rukpak.io/apiserver/pkg/bundleclient/bundletest"
@@ -223,5 +227,49 @@ func TestRemoteListsAreKept(t *testing.T) {
 		if n := a.Count("/content/0?"); n != step.want {
 			t.Errorf("after %s: %d lists", step.name, n)
 		}
+	}
+}
+
+// Who waits for the list of a slow directory holds up nobody who wants another, kept or not.
+func TestRemoteListsDoNotWaitForEachOther(t *testing.T) {
+	a := startAPI(t)
+	a.Put("team/app", fstest.MapFS{"kept/a": {Mode: 0o644}, "slow/a": {Mode: 0o644}, "other/a": {Mode: 0o644}}, false)
+	asked, others := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasSuffix(req.URL.Path, "/content/slow") {
+			close(asked)
+			select {
+			case <-others:
+			case <-time.After(10 * time.Second):
+				t.Error("the others wait for the slow one")
+			}
+		}
+		a.ServeHTTP(w, req)
+	}))
+	defer server.Close()
+	client, err := bundleclient.NewForConfig(&rest.Config{Host: server.URL}, bundleclient.Options{Patience: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := client.OpenRemote(t.Context(), "team", "app", bundleclient.OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat := func(name string) {
+		if _, err := files.Stat(name); err != nil {
+			t.Error(err)
+		}
+	}
+	stat("kept/a")
+	var slow sync.WaitGroup
+	slow.Go(func() { stat("slow/a") })
+	<-asked
+	stat("kept/a")
+	stat("other/a")
+	close(others)
+	slow.Wait()
+	stat("slow/a")
+	if n := a.Count("/content/slow?"); n != 1 {
+		t.Errorf("%d lists of what is slow", n)
 	}
 }
