@@ -82,6 +82,26 @@ func TestListFilesIsPatientUntilTheNextEntry(t *testing.T) {
 	}
 }
 
+// The time that the caller takes for an entry is none in which nothing comes.
+func TestListFilesIsPatientWhateverTheCallerTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := `{"entries":[` + "\n" + `{"name":"a"},` + "\n" + `{"name":"b"},` + "\n" + `{"name":"c"}` + "\n]}\n"
+		behind := func(name string) int { return strings.Index(list, `"`+name+`"},`) + len(`"a"},`) }
+		s := &server{content: []byte(list), faults: []fault{{cut: behind("a")}, {code: 503}, {cut: behind("a")}, {code: 503}}}
+		var names []string
+		for e, err := range s.bundles(t).ListFiles(t.Context(), "app", "", ListFilesOptions{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, e.Name)
+			time.Sleep(3 * readPatience)
+		}
+		if got := strings.Join(names, " "); got != "a b c" || len(s.requests) != 5 {
+			t.Errorf("%q after %q", got, s.requests)
+		}
+	})
+}
+
 // A server that begins anew where it was to go on is noticed: nothing comes twice.
 func TestListFilesOfAServerThatDoesNotGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

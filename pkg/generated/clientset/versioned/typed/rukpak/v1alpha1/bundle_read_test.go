@@ -296,6 +296,27 @@ func TestGetContentIsPatientFromByteToByte(t *testing.T) {
 	})
 }
 
+// The time that a reader takes with what has come is none in which nothing comes.
+func TestGetContentIsPatientWhateverTheReaderTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{content: []byte("content"), faults: slices.Repeat([]fault{{cut: 2}, {code: 503}, {cut: 0}}, 2)}
+		c, err := s.bundles(t).GetContent(t.Context(), "app", GetContentOptions{})
+		var got []byte
+		for p := make([]byte, 1); err == nil; {
+			time.Sleep(3 * readPatience)
+			var n int
+			n, err = c.Read(p)
+			got = append(got, p[:n]...)
+		}
+		if string(got) != "content" || err != io.EOF || len(s.requests) != 7 {
+			t.Errorf("%q, %v after %q", got, err, s.requests)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // swapping calls a function before it is read.
 type swapping struct {
 	io.ReadCloser
