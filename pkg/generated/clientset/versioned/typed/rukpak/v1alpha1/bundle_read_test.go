@@ -238,6 +238,35 @@ func TestGetContentGivesUp(t *testing.T) {
 	}
 }
 
+// No answer is what may be another one later, which is what is tried again.
+func TestIsNoAnswer(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault fault
+		want  bool
+	}{
+		"refused":              {fault: fault{err: errors.New("connection refused")}, want: true},
+		"no answer":            {fault: fault{takes: time.Hour}, want: true},
+		"broken off":           {fault: fault{cut: 3}, want: true},
+		"an unknown authority": {fault: fault{err: &tls.CertificateVerificationError{Err: errors.New("who is it")}}},
+		"no TLS":               {fault: fault{err: http.ErrSchemeMismatch}},
+		"something else":       {fault: fault{err: tls.RecordHeaderError{Msg: "no handshake"}}},
+		"no credentials":       {fault: fault{err: errors.New("getting credentials: exec: it failed")}},
+		"unavailable":          {fault: fault{code: 503}},
+		"not found":            {fault: fault{code: 404}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{content: []byte(`{"entries":[{"name":"a"}]}`), faults: []fault{test.fault}}
+				for _, err := range s.bundles(t).ListFiles(t.Context(), "app", "", ListFilesOptions{Patience: -1}) {
+					if err == nil || IsNoAnswer(err) != test.want || test.want && !retriable(err) {
+						t.Errorf("%v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // Who wants to know is told of each pause, and may end the trying.
 func TestGetContentTellsOfRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
