@@ -4,8 +4,11 @@
 package v1alpha1
 
 import (
+	"compress/gzip"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 )
 
 func TestListFilesIsPatientUntilTheNextEntry(t *testing.T) {
@@ -121,6 +125,40 @@ func TestListFilesOfAServerThatDoesNotGoOn(t *testing.T) {
 			t.Errorf("requests were %q", s.requests)
 		}
 	})
+}
+
+// A list that is compressed, as clients ask for it by themselves, goes on where it broke off, too.
+func TestListFilesThatAreCompressed(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		asked = append(asked, req.Header.Get("Accept-Encoding")+" "+req.URL.Query().Get("after"))
+		w.Header().Set("ETag", `W/"sha256:1"`)
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		if len(asked) == 1 {
+			_, _ = io.WriteString(z, `{"entries":[`+"\n"+`{"name":"a"},`+"\n"+`{"na`)
+			_ = z.Flush()
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(z, `{"entries":[`+"\n"+`{"name":"b"}`+"\n]}\n")
+		_ = z.Close()
+	}))
+	defer server.Close()
+	c, err := NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for e, err := range c.Bundles("team").ListFiles(t.Context(), "app", "", ListFilesOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, e.Name)
+	}
+	if !slices.Equal(names, []string{"a", "b"}) || !slices.Equal(asked, []string{"gzip ", "gzip a"}) {
+		t.Errorf("%q after %q", names, asked)
+	}
 }
 
 // Who stops at an entry makes no further request.
