@@ -8,12 +8,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 
 	"rukpak.io/apiserver/pkg/bundleclient"
 	"rukpak.io/apiserver/pkg/bundleclient/bundletest"
@@ -34,6 +38,10 @@ func linked() fstest.MapFS {
 		"large":       {Data: []byte(strings.Repeat("0123456789", 10_000)), Mode: 0o644},
 		"empty":       {Mode: 0o644},
 		"odd/%41 ?#é": {Data: []byte("odd"), Mode: 0o644},
+		".git/dotted": {Data: []byte("in .git"), Mode: 0o644},
+		"git/plain":   {Data: []byte("in git"), Mode: 0o644},
+		"..x/.x/...":  {Data: []byte("dots"), Mode: 0o644},
+		".hidden/x":   {Data: []byte("there is no hidden"), Mode: 0o644},
 	}
 }
 
@@ -54,7 +62,7 @@ func TestRemoteFilesAreAFileSystem(t *testing.T) {
 	delete(tree, "to/missing") // which nobody can open
 	delete(tree, "large")      // of which very many parts would be read
 	_, files := remote(t, tree)
-	if err := fstest.TestFS(files, "a/b/c/file", "a/b/run", "a/b/c/up", "short", "empty", "odd/%41 ?#é"); err != nil {
+	if err := fstest.TestFS(files, "a/b/c/file", "a/b/run", "a/b/c/up", "short", "empty", "odd/%41 ?#é", ".git/dotted", "git/plain", "..x/.x/...", ".hidden/x"); err != nil {
 		t.Error(err)
 	}
 }
@@ -219,5 +227,49 @@ func TestRemoteListsAreKept(t *testing.T) {
 		if n := a.Count("/content/0?"); n != step.want {
 			t.Errorf("after %s: %d lists", step.name, n)
 		}
+	}
+}
+
+// Who waits for the list of a slow directory holds up nobody who wants another, kept or not.
+func TestRemoteListsDoNotWaitForEachOther(t *testing.T) {
+	a := startAPI(t)
+	a.Put("team/app", fstest.MapFS{"kept/a": {Mode: 0o644}, "slow/a": {Mode: 0o644}, "other/a": {Mode: 0o644}}, false)
+	asked, others := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasSuffix(req.URL.Path, "/content/slow") {
+			close(asked)
+			select {
+			case <-others:
+			case <-time.After(10 * time.Second):
+				t.Error("the others wait for the slow one")
+			}
+		}
+		a.ServeHTTP(w, req)
+	}))
+	defer server.Close()
+	client, err := bundleclient.NewForConfig(&rest.Config{Host: server.URL}, bundleclient.Options{Patience: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := client.OpenRemote(t.Context(), "team", "app", bundleclient.OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat := func(name string) {
+		if _, err := files.Stat(name); err != nil {
+			t.Error(err)
+		}
+	}
+	stat("kept/a")
+	var slow sync.WaitGroup
+	slow.Go(func() { stat("slow/a") })
+	<-asked
+	stat("kept/a")
+	stat("other/a")
+	close(others)
+	slow.Wait()
+	stat("slow/a")
+	if n := a.Count("/content/slow?"); n != 1 {
+		t.Errorf("%d lists of what is slow", n)
 	}
 }

@@ -14,12 +14,14 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"rukpak.io/apiserver/pkg/content/listing"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
 )
 
 const (
-	// maxListed bounds the entries of the lists that are kept, some 300 bytes each. One list is kept however long it is.
+	// maxListed bounds the entries of the lists that are kept, some 300 bytes each, and the lists. One list is kept however long it is.
 	maxListed = 20_000
 	// maxLinks is how many symbolic links a path may lead through, as on the server.
 	maxLinks = 40
@@ -30,44 +32,73 @@ var errLoop = errors.New("too many symbolic links")
 
 // lists are those that were read last. They are of one content, and so do not change.
 type lists struct {
-	mu    sync.Mutex // also while a list is read, so that many who want the same read it once
+	flights singleflight.Group // by directory, so that many who want the same read it once
+
+	mu    sync.Mutex // never held while something is read
 	kept  map[string][]*remoteInfo
 	order []string // of what is kept, what was used last at the end
-	total int      // entries
+	total int      // by weight
 }
 
-// list is what is in a directory, by name.
-func (r *RemoteFS) list(dir string) ([]*remoteInfo, error) {
-	l := &r.lists
+// weight is what a list counts for. One that is empty takes memory, too.
+func weight(all []*remoteInfo) int { return len(all) + 1 }
+
+// get is a list that is kept.
+func (l *lists) get(dir string) ([]*remoteInfo, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all, ok := l.kept[dir]
 	if ok {
-		l.order = slices.DeleteFunc(l.order, func(d string) bool { return d == dir })
-	} else {
-		var err error
-		if all, err = r.readList(dir); err != nil {
-			return nil, err
-		}
-		if l.kept == nil {
-			l.kept = map[string][]*remoteInfo{}
-		}
-		l.kept[dir] = all
-		l.total += len(all)
+		l.order = append(slices.DeleteFunc(l.order, func(d string) bool { return d == dir }), dir)
 	}
+	return all, ok
+}
+
+// keep keeps a list that was not, in place of those that were not used for longest.
+func (l *lists) keep(dir string, all []*remoteInfo) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept == nil {
+		l.kept = map[string][]*remoteInfo{}
+	}
+	l.kept[dir] = all
 	l.order = append(l.order, dir)
-	for l.total > maxListed && len(l.order) > 1 {
-		l.total -= len(l.kept[l.order[0]])
+	for l.total += weight(all); l.total > maxListed && len(l.order) > 1; l.order = l.order[1:] {
+		l.total -= weight(l.kept[l.order[0]])
 		delete(l.kept, l.order[0])
-		l.order = l.order[1:]
 	}
-	return all, nil
+}
+
+// list is what is in a directory, by name.
+func (r *RemoteFS) list(dir string) ([]*remoteInfo, error) {
+	if all, ok := r.lists.get(dir); ok {
+		return all, nil
+	}
+	read, err, _ := r.lists.flights.Do(dir, func() (any, error) {
+		// Another flight may have ended since.
+		if all, ok := r.lists.get(dir); ok {
+			return all, nil
+		}
+		all, err := r.readList(dir)
+		if err == nil {
+			r.lists.keep(dir, all)
+		}
+		return all, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return read.([]*remoteInfo), nil
 }
 
 func (r *RemoteFS) readList(dir string) ([]*remoteInfo, error) {
+	at := dir
+	if at == "." {
+		at = ""
+	}
 	var all []*remoteInfo
 	opts := typed.ListFilesOptions{Digest: r.Digest, Patience: r.patience}
-	for e, err := range r.bundles.Bundles(r.namespace).ListFiles(r.ctx, r.name, strings.TrimPrefix(dir, "."), opts) {
+	for e, err := range r.bundles.Bundles(r.namespace).ListFiles(r.ctx, r.name, at, opts) {
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,8 @@ package integration
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -68,6 +70,9 @@ func TestFilesAreReadByTheirPaths(t *testing.T) {
 			if got := string(rest.body); !strings.Contains(got, `"name":"manifests/hello.yaml"`) || strings.Contains(got, `"name":"manifests"`) || strings.Contains(got, "latest") {
 				t.Errorf("the rest of the list: %s", got)
 			}
+			if got := string(get("/?after=caf%E9+100%25%3F%23.json", http.StatusOK).body); !strings.Contains(got, `"entries":[`+"\n"+`{"name":"data"`) {
+				t.Errorf("the list behind a name of any bytes: %s", got)
+			}
 			get("/index.html?after=a", http.StatusBadRequest)
 			missing := get("/manifests/none.yaml", http.StatusNotFound).status(t)
 			if !strings.Contains(missing.Message, `"manifests/none.yaml"`) || missing.Details.Causes[0].Type != "FileNotFound" {
@@ -84,6 +89,36 @@ func TestFilesAreReadByTheirPaths(t *testing.T) {
 		})
 	}
 	s.unchanged(t, direct(t))
+}
+
+// Long lists are compressed for who takes that, and for nobody else, whichever way they come.
+func TestLongListsAreCompressed(t *testing.T) {
+	var files []entry
+	for i := range 500 {
+		files = append(files, entry{name: fmt.Sprintf("a-directory/of-many/file-%03d.yaml", i)})
+	}
+	s := store(t, "raw", files...)
+	path := s.path() + "/a-directory/?recursive=true"
+	whole := direct(t).do(t, http.MethodGet, path, s.user.token, nil).expect(t, http.StatusOK, `"name":"of-many/file-499.yaml"`)
+	for _, w := range bothWays(t) {
+		for accept, want := range map[string]string{"": "", "identity": "", "gzip": "gzip", "gzip;q=0.5, identity;q=0": "gzip"} {
+			var headers []string
+			if accept != "" {
+				headers = []string{"Accept-Encoding", accept}
+			}
+			r := w.do(t, http.MethodGet, path, s.user.token, nil, headers...).expect(t, http.StatusOK)
+			if want != "" {
+				r.body = must(io.ReadAll(must(gzip.NewReader(bytes.NewReader(r.body)))(t)))(t)
+			}
+			if r.header.Get("Content-Encoding") != want || !bytes.Equal(r.body, whole.body) || r.header.Get("Vary") != "Accept-Encoding" || r.header.Get("ETag") != whole.header.Get("ETag") {
+				t.Errorf("%s, %q: %d bytes, not %d: %v", w.name, accept, len(r.body), len(whole.body), r.header)
+			}
+			w.do(t, http.MethodGet, path, s.user.token, nil, append(headers, "If-None-Match", r.header.Get("ETag"))...).expect(t, http.StatusNotModified)
+		}
+	}
+	if got := mustKubectl(t, "", "get", "--raw", path); got != string(whole.body) {
+		t.Errorf("kubectl reads %d bytes, not %d", len(got), len(whole.body))
+	}
 }
 
 // getBundle is the digest of the tar in a bundle's content, as its status tells.

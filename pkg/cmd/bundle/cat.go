@@ -38,11 +38,11 @@ printed; it ends with 4 then.`,
 			var missing error
 			for _, path := range args[1:] {
 				err := s.copyFile(cmd.Context(), bundles, t.name, inside([]string{path}), digest)
-				if err != nil && !isMissing(err) {
-					return err
-				}
 				if err != nil && missing != nil {
 					s.complain(missing)
+				}
+				if err != nil && !isMissing(err) {
+					return err
 				}
 				missing = cmp.Or(err, missing)
 			}

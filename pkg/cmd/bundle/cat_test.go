@@ -39,7 +39,9 @@ func TestCatPrintsWhatIsThere(t *testing.T) {
 	}{
 		{"a b", ExitOK, "ab", "", 2},
 		{"first a second b", ExitNotFound, "ab", "error: content has no first\nerror: content has no second\n", 4},
-		{"first secret a", ExitNotAllowed, "", "error: not that\n", 2},
+		{"secret a", ExitNotAllowed, "", "error: not that\n", 1},
+		{"first a secret b", ExitNotAllowed, "a", "error: content has no first\nerror: not that\n", 3},
+		{"first second secret", ExitNotAllowed, "", "error: content has no first\nerror: content has no second\nerror: not that\n", 3},
 	} {
 		asked = 0
 		stdout, stderr, code := run(t, append([]string{"cat", "app", "-s", url, "-n", "team"}, strings.Fields(test.paths)...)...)

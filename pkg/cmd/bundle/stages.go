@@ -103,6 +103,13 @@ func (g *stages) waits() {
 	g.write(g.line(text) + "\n")
 }
 
+// aside has something else said while nothing is drawn.
+func (g *stages) aside(say func() error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return say()
+}
+
 // clock says how long the stage takes, and how long it is waited for.
 func (g *stages) clock(now time.Time) string {
 	clock := fmt.Sprintf("%ds", int(now.Sub(g.began).Seconds()))

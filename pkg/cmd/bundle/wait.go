@@ -126,6 +126,9 @@ func (s *session) waitUntil(ctx context.Context, bundles typed.BundleInterface, 
 		defer cancel()
 	}
 	f := &follower{bundles: bundles, name: name, stages: s.stages(name, w.timeout)}
+	f.retrying = func(r typed.Retry) error {
+		return f.stages.aside(func() error { return s.retrying(r) })
+	}
 	defer f.stages.end()
 	for b, err := range f.follow(ctx) {
 		if err != nil {
@@ -163,26 +166,41 @@ type follower struct {
 	last    *v1alpha1.Bundle
 	// again is when the bundle is looked at once more although it has not changed.
 	again <-chan time.Time
+	// retrying is told of each failure after which it is tried again, and ends that with an error.
+	retrying func(typed.Retry) error
 }
 
 // follow yields a bundle whenever it has changed, until ctx ends. A server that is away for a while is waited for.
 func (f *follower) follow(ctx context.Context) func(func(*v1alpha1.Bundle, error) bool) {
 	return func(yield func(*v1alpha1.Bundle, error) bool) {
-		heard := time.Now()
-		for {
+		for failing, since := false, time.Now(); ; {
+			heard := false
+			if !failing {
+				since = time.Now()
+			}
 			err := f.round(ctx, func(b *v1alpha1.Bundle) bool {
-				heard, f.last = time.Now(), b
+				heard, f.last = true, b
 				return yield(b, nil)
 			})
+			if heard {
+				since = time.Now()
+			}
+			failing = err != nil
 			switch {
 			case errors.Is(err, errStopped):
 				return
 			case ctx.Err() != nil:
 				yield(nil, context.Cause(ctx))
 				return
-			case err != nil && (f.last == nil || time.Since(heard) > unreachable || !passes(err)):
+			case err == nil:
+			case f.last == nil || time.Since(since) > unreachable || !passes(err):
 				yield(nil, err)
 				return
+			default:
+				if err := f.bridge(ctx, err, since); err != nil {
+					yield(nil, err)
+					return
+				}
 			}
 			select {
 			case <-time.After(watchPause):
@@ -190,6 +208,18 @@ func (f *follower) follow(ctx context.Context) func(func(*v1alpha1.Bundle, error
 			}
 		}
 	}
+}
+
+// bridge tells that a failure is tried again, if that has been so for longer than a moment.
+func (f *follower) bridge(ctx context.Context, cause error, since time.Time) error {
+	now, until := time.Now(), since.Add(unreachable)
+	if now.Sub(since) < hiccup {
+		return nil
+	}
+	if end, ok := ctx.Deadline(); ok && end.Before(until) {
+		until = end
+	}
+	return f.retrying(typed.Retry{Err: cause, Since: since, Next: now.Add(watchPause), Until: until})
 }
 
 // errStopped means that nobody wants to follow any more.

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -269,6 +270,7 @@ func (i *insider) sendList(ctx context.Context, out *sender, req *http.Request, 
 	h.Set("Content-Type", listing.MediaType)
 	h.Set("ETag", "W/"+etag(i.c.Digest))
 	h.Set("Last-Modified", i.c.UpdateTime.UTC().Format(http.TimeFormat))
+	h.Set("Vary", "Accept-Encoding")
 	if noneMatch(req.Header, etag(i.c.Digest)) {
 		h.Del("Content-Type")
 		out.WriteHeader(http.StatusNotModified)
@@ -277,21 +279,7 @@ func (i *insider) sendList(ctx context.Context, out *sender, req *http.Request, 
 	if req.Method == http.MethodHead {
 		return nil
 	}
-	buffered := bufio.NewWriterSize(out, listBuffer)
-	list := listing.NewWriter(buffered, dir.Name)
-	prefix := len(dir.Name)
-	if prefix > 0 {
-		prefix++
-	}
-	err := index.List(ctx, dir.Name, i.after, i.recursive, func(e *toc.Entry) error {
-		return list.Add(listed(e, e.Name[prefix:]))
-	})
-	if err == nil {
-		err = list.Close()
-	}
-	if err == nil {
-		err = buffered.Flush()
-	}
+	err := i.writeList(ctx, &compressor{compression: compressionOf(req.Header), out: out}, index, dir)
 	if out.err != nil {
 		// The reader went away, which finish tells.
 		return nil
@@ -299,8 +287,37 @@ func (i *insider) sendList(ctx context.Context, out *sender, req *http.Request, 
 	return err
 }
 
-// listBuffer is how much of a list is sent at once.
-const listBuffer = 32 << 10
+// writeList writes a list, and what there is of one that is long in coming.
+func (i *insider) writeList(ctx context.Context, out *compressor, index *toc.Index, dir *toc.Entry) error {
+	defer out.release()
+	buffered := bufio.NewWriterSize(out, listBuffer)
+	list := listing.NewWriter(buffered, dir.Name)
+	prefix := len(dir.Name)
+	if prefix > 0 {
+		prefix++
+	}
+	flushed := time.Now()
+	err := index.List(ctx, dir.Name, i.after, i.recursive, func(e *toc.Entry) error {
+		if err := list.Add(listed(e, e.Name[prefix:])); err != nil || time.Since(flushed) < listPause {
+			return err
+		}
+		out.long, flushed = true, time.Now()
+		if err := buffered.Flush(); err != nil {
+			return err
+		}
+		return out.flush()
+	})
+	if err == nil {
+		err = list.Close()
+	}
+	if err == nil {
+		err = buffered.Flush()
+	}
+	if err == nil {
+		err = out.end()
+	}
+	return err
+}
 
 // listed is an entry in a list.
 func listed(e *toc.Entry, name string) listing.Entry {

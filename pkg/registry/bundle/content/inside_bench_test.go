@@ -72,3 +72,21 @@ func BenchmarkFile(b *testing.B) {
 	b.ReportMetric(wholeWall.Seconds()/fileWall.Seconds(), "times-less")
 	b.ReportMetric(wholeCPU.Seconds()/fileCPU.Seconds(), "times-less-cpu")
 }
+
+// BenchmarkList reads the list of 50,000 files, as it is and compressed.
+func BenchmarkList(b *testing.B) {
+	klog.SetLogger(klog.Logger{})
+	defer klog.ClearLogger()
+	w := manyFiles(b, 50_000)
+	for _, encoding := range []string{"identity", "gzip"} {
+		b.Run(encoding, func(b *testing.B) {
+			w.t = b
+			n, before := 0, cpu(b)
+			for b.Loop() {
+				n = len(w.do(http.MethodGet, "app/?recursive=true", nil, "Accept-Encoding", encoding).body)
+			}
+			b.ReportMetric(float64(n)/1e6, "MB")
+			b.ReportMetric((cpu(b)-before).Seconds()*1e3/float64(b.N), "cpu-ms/op")
+		})
+	}
+}

@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,10 +94,13 @@ func IsNotModified(err error) bool {
 	return errors.As(err, &status) && status.Status().Code == http.StatusNotModified
 }
 
-// IsNoAnswer reports whether an error says that no answer came, or that it broke off: the same request may get one later.
+// IsNoAnswer reports whether an error says that no answer came, or that it broke off, and the same request may get one later. It does
+// not where that is no matter of time: of a certificate that is not trusted, a server without TLS, and credentials that cannot be had.
 func IsNoAnswer(err error) bool {
 	_, ok := errors.AsType[*transportError](err)
-	return ok
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	return ok && !untrusted && !plain && !errors.Is(err, http.ErrSchemeMismatch) && !IsNoCredentials(err)
 }
 
 // IsNoCredentials reports whether nothing was asked of the server, since the credentials for it could not be had: the command that
@@ -171,7 +175,7 @@ func (c *bundles) exchange(ctx context.Context, request *rest.Request, method st
 	return response, nil
 }
 
-// transportError means that there was no answer. The same request may get one later.
+// transportError means that there was no answer. IsNoAnswer tells whether the same request may get one later.
 type transportError struct{ error }
 
 func (e *transportError) Unwrap() error { return e.error }

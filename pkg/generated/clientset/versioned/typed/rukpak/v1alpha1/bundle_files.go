@@ -167,10 +167,11 @@ func (l *fileList) add(e listing.Entry) error {
 		return errBegunAnew
 	}
 	l.last = path
-	l.tries.further()
 	if !l.yield(e, nil) {
 		return errStopped
 	}
+	// What the caller takes for it is not the server's time.
+	l.tries.further()
 	return nil
 }
 

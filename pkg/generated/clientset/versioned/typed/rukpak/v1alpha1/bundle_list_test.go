@@ -4,8 +4,11 @@
 package v1alpha1
 
 import (
+	"compress/gzip"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 )
 
 func TestListFilesIsPatientUntilTheNextEntry(t *testing.T) {
@@ -82,6 +86,26 @@ func TestListFilesIsPatientUntilTheNextEntry(t *testing.T) {
 	}
 }
 
+// The time that the caller takes for an entry is none in which nothing comes.
+func TestListFilesIsPatientWhateverTheCallerTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := `{"entries":[` + "\n" + `{"name":"a"},` + "\n" + `{"name":"b"},` + "\n" + `{"name":"c"}` + "\n]}\n"
+		behind := func(name string) int { return strings.Index(list, `"`+name+`"},`) + len(`"a"},`) }
+		s := &server{content: []byte(list), faults: []fault{{cut: behind("a")}, {code: 503}, {cut: behind("a")}, {code: 503}}}
+		var names []string
+		for e, err := range s.bundles(t).ListFiles(t.Context(), "app", "", ListFilesOptions{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, e.Name)
+			time.Sleep(3 * readPatience)
+		}
+		if got := strings.Join(names, " "); got != "a b c" || len(s.requests) != 5 {
+			t.Errorf("%q after %q", got, s.requests)
+		}
+	})
+}
+
 // A server that begins anew where it was to go on is noticed: nothing comes twice.
 func TestListFilesOfAServerThatDoesNotGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -101,6 +125,40 @@ func TestListFilesOfAServerThatDoesNotGoOn(t *testing.T) {
 			t.Errorf("requests were %q", s.requests)
 		}
 	})
+}
+
+// A list that is compressed, as clients ask for it by themselves, goes on where it broke off, too.
+func TestListFilesThatAreCompressed(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		asked = append(asked, req.Header.Get("Accept-Encoding")+" "+req.URL.Query().Get("after"))
+		w.Header().Set("ETag", `W/"sha256:1"`)
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		if len(asked) == 1 {
+			_, _ = io.WriteString(z, `{"entries":[`+"\n"+`{"name":"a"},`+"\n"+`{"na`)
+			_ = z.Flush()
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(z, `{"entries":[`+"\n"+`{"name":"b"}`+"\n]}\n")
+		_ = z.Close()
+	}))
+	defer server.Close()
+	c, err := NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for e, err := range c.Bundles("team").ListFiles(t.Context(), "app", "", ListFilesOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, e.Name)
+	}
+	if !slices.Equal(names, []string{"a", "b"}) || !slices.Equal(asked, []string{"gzip ", "gzip a"}) {
+		t.Errorf("%q after %q", names, asked)
+	}
 }
 
 // Who stops at an entry makes no further request.

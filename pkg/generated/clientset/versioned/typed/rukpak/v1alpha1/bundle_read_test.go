@@ -238,6 +238,35 @@ func TestGetContentGivesUp(t *testing.T) {
 	}
 }
 
+// No answer is what may be another one later, which is what is tried again.
+func TestIsNoAnswer(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault fault
+		want  bool
+	}{
+		"refused":              {fault: fault{err: errors.New("connection refused")}, want: true},
+		"no answer":            {fault: fault{takes: time.Hour}, want: true},
+		"broken off":           {fault: fault{cut: 3}, want: true},
+		"an unknown authority": {fault: fault{err: &tls.CertificateVerificationError{Err: errors.New("who is it")}}},
+		"no TLS":               {fault: fault{err: http.ErrSchemeMismatch}},
+		"something else":       {fault: fault{err: tls.RecordHeaderError{Msg: "no handshake"}}},
+		"no credentials":       {fault: fault{err: errors.New("getting credentials: exec: it failed")}},
+		"unavailable":          {fault: fault{code: 503}},
+		"not found":            {fault: fault{code: 404}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{content: []byte(`{"entries":[{"name":"a"}]}`), faults: []fault{test.fault}}
+				for _, err := range s.bundles(t).ListFiles(t.Context(), "app", "", ListFilesOptions{Patience: -1}) {
+					if err == nil || IsNoAnswer(err) != test.want || test.want && !retriable(err) {
+						t.Errorf("%v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // Who wants to know is told of each pause, and may end the trying.
 func TestGetContentTellsOfRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -289,6 +318,27 @@ func TestGetContentIsPatientFromByteToByte(t *testing.T) {
 		}
 		if took := time.Since(began); took < 10*readPatience {
 			t.Errorf("it took %v", took)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The time that a reader takes with what has come is none in which nothing comes.
+func TestGetContentIsPatientWhateverTheReaderTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{content: []byte("content"), faults: slices.Repeat([]fault{{cut: 2}, {code: 503}, {cut: 0}}, 2)}
+		c, err := s.bundles(t).GetContent(t.Context(), "app", GetContentOptions{})
+		var got []byte
+		for p := make([]byte, 1); err == nil; {
+			time.Sleep(3 * readPatience)
+			var n int
+			n, err = c.Read(p)
+			got = append(got, p[:n]...)
+		}
+		if string(got) != "content" || err != io.EOF || len(s.requests) != 7 {
+			t.Errorf("%q, %v after %q", got, err, s.requests)
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)

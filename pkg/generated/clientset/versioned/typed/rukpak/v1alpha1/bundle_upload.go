@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -427,9 +426,7 @@ func (c *closer) Close() error {
 // retriable reports whether the same could succeed later.
 func retriable(err error) bool {
 	if _, ok := errors.AsType[*transportError](err); ok {
-		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-		_, plain := errors.AsType[tls.RecordHeaderError](err)
-		return !untrusted && !plain && !errors.Is(err, http.ErrSchemeMismatch) && !IsNoCredentials(err)
+		return IsNoAnswer(err)
 	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || errors.Is(err, errLost) {
