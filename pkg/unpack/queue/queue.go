@@ -5,7 +5,7 @@
 //
 // What is counted are places. A place is that of one unpack pod or of one pull by the server, and a Queue has a
 // number of them in total and for each namespace. Namespaces take turns, and within one who has waited longest
-// comes first, except that bundles whose last attempt hung come after the others: so however many bundles one namespace has, another waits for no more than its turn. Bundles that are of
+// comes first, except that bundles whose last attempt hung come after the others, three times of four: so however many bundles one namespace has, another waits for no more than its turn. Bundles that are of
 // one kind share a place, and then a pod. A place that is of no use to who has it, for the time being, can be lent. One
 // with a pod is not free before the pod is gone, whether or not a bundle has it still.
 //
@@ -52,7 +52,8 @@ type Claim struct {
 	Image string
 	// Pulled means that a kubelet pulls the image.
 	Pulled bool
-	// Hung puts the bundle behind those of its namespace of which it is not so: its last attempt was given up after a long time.
+	// Hung puts the bundle behind those of its namespace of which it is not so, but for each fourth place: its last attempt was given up
+	// after a long time.
 	Hung bool
 	// Leave gives up the place that the bundle has, so that it can share one with others again.
 	Leave bool
@@ -93,6 +94,7 @@ type Queue struct {
 type space struct {
 	used, lent int
 	window     int       // how many places it may have
+	given      int       // places, since somebody began to wait or to have one
 	waiting    []*waiter // in order
 }
 

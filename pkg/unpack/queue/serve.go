@@ -21,7 +21,7 @@ func (q *Queue) serve(now time.Time, asking cache.ObjectName, freed bool) time.D
 	for passed := 0; passed < len(q.turns) && q.used < q.limits.Total; {
 		namespace := q.turns[0]
 		s := q.spaces[namespace]
-		first := s.waiting[0]
+		first := s.next()
 		full := s.full()
 		gathering := time.Duration(0)
 		if !full {
@@ -95,7 +95,7 @@ func (q *Queue) serveIn(left time.Duration) {
 // gathering is how long the first of a namespace has yet to wait for company. Where nothing is under way nobody
 // waits for company, so that a bundle that comes alone loses no time.
 func (q *Queue) gathering(s *space, now time.Time) time.Duration {
-	first := s.waiting[0]
+	first := s.next()
 	if q.limits.Gather <= 0 || q.limits.Share < 2 || first.Kind == "" || s.used == 0 {
 		return 0
 	}
@@ -139,6 +139,7 @@ func (q *Queue) give(first *waiter, company []*waiter) {
 	// The name of a bundle with a sign in front is no name of a pod.
 	p := q.take(first.name.Namespace+"/!"+first.name.Name, first.name.Namespace)
 	p.first, p.called = first.name, true
+	q.spaces[p.namespace].given++
 	for _, w := range company {
 		q.strike(w.name)
 		p.members[w.name] = w

@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -41,6 +42,22 @@ func (q *Queue) Window(namespace string) int {
 		return s.window
 	}
 	return q.limits.First
+}
+
+// next is who of a namespace comes next, of those that wait. Each fourth place is for who hung, so that it is tried again however many others
+// there are.
+func (s *space) next() *waiter {
+	if s.given%4 == 3 {
+		if i, _ := slices.BinarySearchFunc(s.waiting, true, func(w *waiter, _ bool) int {
+			if w.Hung {
+				return 0
+			}
+			return -1
+		}); i < len(s.waiting) {
+			return s.waiting[i]
+		}
+	}
+	return s.waiting[0]
 }
 
 func (s *space) full() bool { return s.used >= s.window }

@@ -6,6 +6,7 @@ package queue
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -100,6 +101,30 @@ func TestWhoHungComesLast(t *testing.T) {
 	}
 	if want := []string{"fresh-a", "fresh-b", "hung"}; !slices.Equal(got, want) {
 		t.Errorf("they came as %q", got)
+	}
+}
+
+// However many others there are, who hung is tried again.
+func TestWhoHungIsNotStarved(t *testing.T) {
+	b := newBench(t, Limits{Total: 1, PerNamespace: 1})
+	last := name("team", "runs")
+	b.Hold(last, "pod", b.now)
+	for _, hung := range []string{"hung-a", "hung-b"} {
+		b.Ask(name("team", hung), Claim{Since: start, Hung: true}, b.now)
+	}
+	var came []int
+	for i := range 16 {
+		b.ask("team", 2*i, "")
+		b.ask("team", 2*i+1, "")
+		b.Leave(last, b.now)
+		last = b.calls()[0]
+		b.Ask(last, Claim{Since: b.now}, b.now)
+		if strings.HasPrefix(last.Name, "hung") {
+			came = append(came, i)
+		}
+	}
+	if !slices.Equal(came, []int{3, 7}) {
+		t.Errorf("those that hung came as number %v", came)
 	}
 }
 
