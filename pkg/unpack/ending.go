@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"rukpak.io/apiserver/pkg/unpack/pod"
 	"rukpak.io/apiserver/pkg/unpack/queue"
@@ -17,6 +18,25 @@ import (
 // endingTime is how long a pod counts after it was to have ended, if it does not. A kubelet does not end one before the runtime gives up
 // pulling its image, which takes containerd five minutes if no byte comes. Of a node that is lost no pod ends.
 const endingTime = 10 * time.Minute
+
+// hangTime is how long a pod that never starts has to be there to be one that hung. Most start within seconds.
+const hangTime = time.Minute
+
+// learn tells the queue how the pods of a namespace fare, each once: whether it started, or hung: it took room on a node from others for long,
+// and had not started when it was told to end. Of one that waits for a node, or of which the node says what is amiss, it is not that.
+func (t *term) learn(before, p *corev1.Pod) {
+	now := time.Now()
+	switch {
+	case before == nil || pod.IsLook(p):
+	case pod.TimesOf(before).Started.IsZero() && !pod.TimesOf(p).Started.IsZero():
+		t.places.Started(p.Namespace, now)
+	case before.DeletionTimestamp == nil && p.DeletionTimestamp != nil && pod.TimesOf(p).Started.IsZero() &&
+		p.Spec.NodeName != "" && now.Sub(p.CreationTimestamp.Time) >= hangTime && pod.Judge(before).Reason == "":
+		may := t.places.Hung(p.Namespace, now)
+		klog.Background().Info("Pod hung, so its namespace may have fewer", "pod", klog.KObj(p), "unpackPods", may)
+	}
+	narrowed.Set(float64(t.places.Narrowed()))
+}
 
 // occupy keeps the place of a pod until the pod is gone or has ended, whatever becomes of the attempts that it was made for: its
 // node keeps it until then.

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	"rukpak.io/apiserver/pkg/unpack/pod"
@@ -98,7 +100,7 @@ func TestPodThatIsToEndKeepsItsPlace(t *testing.T) {
 			t.Errorf("begun are %v after a long while", begun)
 		}
 		// It waits for a node, as the bundle of the other namespace did.
-		if b := w.named("team-a", "b-00"); !strings.Contains(conditionMessage(b), "; 1 at a time, since attempts of the namespace have hung; the last attempt failed: ") {
+		if b := w.named("team-a", "b-00"); !strings.Contains(conditionMessage(b), "; 1 at a time, since pods of the namespace did not start; the last attempt failed: ") {
 			t.Errorf("what waits says %q", conditionMessage(b))
 		}
 	})
@@ -146,8 +148,154 @@ func TestNamespaceThatFaresWell(t *testing.T) {
 			if begun := w.begun("team-a"); len(begun) != want {
 				t.Errorf("begun are %v after %d have succeeded", begun, i)
 			}
+			for _, p := range w.pods() {
+				if slices.Contains(ownersOf(&p), fmt.Sprintf("b-%02d", i)) {
+					w.says(&p, hasStarted())
+				}
+			}
 			w.committed(w.named("team-a", fmt.Sprintf("b-%02d", i)))
 			w.pass(time.Second)
+		}
+	})
+}
+
+func ownersOf(p *corev1.Pod) []string {
+	var names []string
+	for _, o := range p.OwnerReferences {
+		names = append(names, o.Name)
+	}
+	return names
+}
+
+// hasStarted is what a node says of a pod that has started.
+func hasStarted() corev1.PodStatus {
+	return corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: pod.ContainerUnpack, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+	}}}
+}
+
+// A namespace loses places for pods that were given up while their node said nothing, and for no others.
+func TestWhichPodsHung(t *testing.T) {
+	for name, test := range map[string]struct {
+		status *corev1.PodStatus // nil is that of a pod without a node
+		age    time.Duration
+		want   int
+	}{
+		"hung":                       {&corev1.PodStatus{Phase: corev1.PodPending}, hangTime, 2},
+		"hung, says the node":        {ptr.To(waiting("ContainerCreating", "")), hangTime, 2},
+		"not for long":               {&corev1.PodStatus{Phase: corev1.PodPending}, hangTime - 2*time.Second, 4},
+		"without a node":             {nil, hangTime, 4},
+		"an image that is not there": {ptr.To(waiting("ErrImagePull", "not found")), hangTime, 4},
+		"a registry that is not":     {ptr.To(waiting("ImagePullBackOff", "connection refused")), hangTime, 4},
+		"it runs":                    {ptr.To(hasStarted()), hangTime, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, nil, func(w *world) {
+				w.config.Limits = queue.Limits{Total: 8, PerNamespace: 8, First: 4, Share: 1}
+				w.config.Backoff.ImageGrace = time.Hour
+				w.keepPods()
+				w.startInOrder(someBundles("team-a", 1))
+				if test.status != nil {
+					w.says(w.onlyPod(), *test.status)
+				}
+				before := w.term.places.Window("team-a")
+				w.pass(test.age)
+				b := w.named("team-a", "b-00")
+				b.Spec.Suspend = true
+				if err := w.store(b); err != nil {
+					t.Fatal(err)
+				}
+				w.pass(time.Second)
+				if got := w.term.places.Window("team-a") - (before - 4); got != test.want {
+					t.Errorf("the window is %d, want %d", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestWhichBundlesHung(t *testing.T) {
+	failed := v1alpha1.UnpackStatus{Generation: 1, Failures: 1, Reason: v1alpha1.ReasonDeadlineExceeded}
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.UnpackStatus)
+		want   bool
+	}{
+		"its time was over": {func(*v1alpha1.UnpackStatus) {}, true},
+		"of another spec":   {func(u *v1alpha1.UnpackStatus) { u.Generation = 0 }, false},
+		"it made way":       {func(u *v1alpha1.UnpackStatus) { u.Reason = v1alpha1.ReasonQueued }, false},
+		"without a node":    {func(u *v1alpha1.UnpackStatus) { u.Reason = v1alpha1.ReasonUnschedulable }, false},
+		"no failure":        {func(u *v1alpha1.UnpackStatus) { u.Failures = 0 }, false},
+	} {
+		b := testBundle()
+		b.Generation, b.Status.Unpack = 1, failed.DeepCopy()
+		test.change(b.Status.Unpack)
+		if got := hung(b); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// Who asks for another attempt at what hung does not come behind all others for it.
+func TestRetryOfWhatHung(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
+		w.startInOrder(someBundles("team-a", 1))
+		w.onNode()
+		w.pass(pod.Timeout(testClass()) + time.Second)
+		w.create(nth("team-b", 0))
+		w.pass(time.Minute) // its next attempt is due
+		for _, b := range someBundles("team-a", 4)[2:] {
+			w.create(b)
+			w.pass(time.Second)
+		}
+		position := func() int {
+			n, _ := w.term.places.Position(cache.NewObjectName("team-a", "b-00"))
+			return n
+		}
+		w.pass(time.Minute)
+		if n := position(); n != 4 {
+			t.Fatalf("what hung is number %d", n)
+		}
+		b := w.named("team-a", "b-00")
+		b.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"}
+		if err := w.store(b); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(time.Second)
+		if n := position(); n != 1 {
+			t.Errorf("who asks for a retry is number %d", n)
+		}
+	})
+}
+
+// The clock of the API server may be ahead: a pod has no more time for it.
+func TestPodThatIsToEndByAnotherClock(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.config.Limits = queue.Limits{Total: 1, PerNamespace: 1, Share: 1}
+		w.startInOrder(someBundles("team-a", 1))
+		w.onNode()
+		p := w.onlyPod()
+		p.DeletionTimestamp = ptr.To(metav1.NewTime(time.Now().Add(24 * time.Hour)))
+		w.says(p, p.Status)
+		w.create(nth("team-b", 0))
+		w.pass(endingTime + time.Second)
+		if begun := w.begun("team-b"); len(begun) != 1 {
+			t.Errorf("begun are %v", begun)
+		}
+	})
+}
+
+// A list after a gap can show another pod under the name of one that has gone.
+func TestPodThatWasReplacedUnderItsName(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.startInOrder(someBundles("team-a", 1))
+		w.onNode()
+		p := w.onlyPod()
+		other := p.DeepCopy()
+		other.UID = "another"
+		w.term.podHandler().OnUpdate(p, other)
+		if n := w.term.ownPods.count(); n != 1 {
+			t.Errorf("there are %d pods", n)
 		}
 	})
 }

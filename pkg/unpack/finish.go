@@ -99,15 +99,23 @@ func (t *term) podHandler() cache.ResourceEventHandler {
 				}
 			}
 		default:
-			t.ownPods.put(p)
+			t.learn(t.ownPods.put(p), p)
 			t.occupy(p)
 		}
 		podsInFlight.Set(float64(t.ownPods.count()))
 		t.enqueueOwner(p)
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { look(obj, false) },
-		UpdateFunc: func(_, obj any) { look(obj, false) },
+		AddFunc: func(obj any) { look(obj, false) },
+		UpdateFunc: func(before, obj any) {
+			// Between two lists a pod can have gone, and another come under its name.
+			if old, ok := before.(*corev1.Pod); ok {
+				if p, ok := obj.(*corev1.Pod); ok && p.UID != old.UID {
+					look(before, true)
+				}
+			}
+			look(obj, false)
+		},
 		DeleteFunc: func(obj any) { look(obj, true) },
 	}
 }
@@ -129,13 +137,16 @@ type ownPods struct {
 	byUID map[types.UID]*corev1.Pod
 }
 
-func (o *ownPods) put(p *corev1.Pod) {
+// put returns the pod as it was before, nil if it was not known.
+func (o *ownPods) put(p *corev1.Pod) *corev1.Pod {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.byUID == nil {
 		o.byUID = map[types.UID]*corev1.Pod{}
 	}
+	before := o.byUID[p.UID]
 	o.byUID[p.UID] = p
+	return before
 }
 
 // remove reports whether there was such a pod.

@@ -56,6 +56,12 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	})
 
+	narrowed = metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           "rukpak_unpack_narrowed_namespaces",
+		Help:           "Namespaces that may have fewer unpack pods than at first, since pods of theirs did not start, as the replica sees it that unpacks.",
+		StabilityLevel: metrics.ALPHA,
+	})
+
 	caught = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "rukpak_unpack_panics_total",
 		Help:           "Panics over a bundle or an image that were caught.",
@@ -68,6 +74,6 @@ var (
 // registerMetrics adds the metrics to those that the server serves.
 func registerMetrics() {
 	register.Do(func() {
-		legacyregistry.MustRegister(attempts, attemptSeconds, inFlight, podsInFlight, queued, sharedPods, apart, caught)
+		legacyregistry.MustRegister(attempts, attemptSeconds, inFlight, podsInFlight, queued, sharedPods, apart, narrowed, caught)
 	})
 }

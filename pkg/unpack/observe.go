@@ -65,14 +65,13 @@ func (t *term) ended(old *v1alpha1.UnpackStatus, b *v1alpha1.Bundle) bool {
 	// What a refresh was to replace is unpacked still when it has failed.
 	case u.Failures > failedBefore || u.Failures > 0 && (old == nil || old.Nonce != u.Nonce):
 		t.finished(b, u, resultFailed, u.Reason, u.EndTime.Time)
-		if hung(b) {
-			t.places.Hung(b.Namespace)
-		}
 		t.event(b, corev1.EventTypeWarning, u.Reason, fmt.Sprintf("attempt %d failed: %s", u.Attempt, u.Message))
 		return true
 	case u.Reason == "" && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionUnpacked):
 		t.finished(b, u, resultSucceeded, "", time.Now())
-		t.places.Succeeded(b.Namespace, time.Now())
+		if u.Mode == v1alpha1.UnpackModeDirect {
+			t.places.Started(b.Namespace, time.Now())
+		}
 	default:
 		t.finished(b, u, resultCancelled, u.Reason, u.EndTime.Time)
 	}

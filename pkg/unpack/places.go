@@ -60,7 +60,7 @@ func (w *work) place(ctx context.Context) (goOn bool, after time.Duration, err e
 // claim is what the bundle asks for, to have it alone.
 func (w *work) claim(mode v1alpha1.UnpackMode) queue.Claim {
 	image := w.bundle.Spec.Source.Image
-	return queue.Claim{Since: w.since(), Hung: hung(w.bundle), Image: image.Reference, Pulled: mode != v1alpha1.UnpackModeDirect && image.PullPolicy != corev1.PullNever}
+	return queue.Claim{Since: w.since(), Hung: hung(w.bundle) && !w.retryAsked() && !w.classChanged(), Image: image.Reference, Pulled: mode != v1alpha1.UnpackModeDirect && image.PullPolicy != corev1.PullNever}
 }
 
 func (w *work) ask(claim queue.Claim) queue.Turn {
@@ -123,20 +123,15 @@ func (w *work) waitTurn(ctx context.Context, turn queue.Turn) (time.Duration, er
 func (w *work) turnOf(position, of int) string {
 	turn := fmt.Sprintf("waits for its turn: %d of %d in this namespace at %s", position, of, w.now.UTC().Format(time.TimeOnly))
 	if window := w.places.Window(w.name.Namespace); window < cmp.Or(w.Limits.First, w.Limits.PerNamespace) {
-		turn += fmt.Sprintf("; %d at a time, since attempts of the namespace have hung", window)
+		turn += fmt.Sprintf("; %d at a time, since pods of the namespace did not start", window)
 	}
 	return turn
 }
 
-// hangTime is how long an attempt that fails has to take to be one that hung: that of most takes seconds.
-const hangTime = time.Minute
-
-// hung tells whether the last attempt of a bundle, as it is now, has failed after it has kept a place for long. One whose pod no node took has not:
-// it lends its place.
+// hung tells whether the last attempt of a bundle, as it is now, was not done in its time, and nothing else is known of why.
 func hung(b *v1alpha1.Bundle) bool {
 	u := b.Status.Unpack
-	return u != nil && u.Generation == b.Generation && u.Failures > 0 && u.Reason != v1alpha1.ReasonUnschedulable &&
-		u.StartTime != nil && u.EndTime != nil && u.EndTime.Sub(u.StartTime.Time) >= hangTime
+	return u != nil && u.Generation == b.Generation && u.Failures > 0 && u.Reason == v1alpha1.ReasonDeadlineExceeded
 }
 
 // saysQueued tells whether the conditions say that the bundle waits. What is said of content that is served, or of many failures,

@@ -93,6 +93,7 @@ func (t *term) run(ctx context.Context) error {
 	defer inFlight.Set(0)
 	defer queued.Set(0)
 	defer podsInFlight.Set(0)
+	defer narrowed.Set(0)
 	defer t.traces.abandon()
 	stopRecording, err := t.startRecording(ctx)
 	if err != nil {

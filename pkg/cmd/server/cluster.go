@@ -114,8 +114,11 @@ func (e *endpoint) last() (known *pod.Endpoint, again time.Time) {
 	return e.known, e.again
 }
 
-// read reads the endpoint anew.
+// read reads the endpoint anew, unless another has since.
 func (e *endpoint) read() {
+	if _, again := e.last(); time.Now().Before(again) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), endpointTimeout)
 	defer cancel()
 	found, err := e.find(ctx)

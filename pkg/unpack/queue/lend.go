@@ -55,8 +55,11 @@ func (q *Queue) Wanted(name cache.ObjectName) bool {
 	full := q.used >= q.limits.Total
 	for _, namespace := range q.turns {
 		switch s := q.spaces[namespace]; {
-		case namespace == p.namespace && (full || s.full()):
-			return true
+		case namespace == p.namespace:
+			// It may have fewer places than it has.
+			if (full || s.full()) && s.used <= s.window {
+				return true
+			}
 		case full && !s.full():
 			return true
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // Occupy says that the pod of a place, whose id is that of Hold, is there. A place that no bundle has counts from then on, but
-// only as long as its namespace has no more places than it may have: nobody keeps others from theirs with pods that look as if they were
+// only as long as its namespace has no more places than the limit: nobody keeps others from theirs with pods that look as if they were
 // the server's.
 func (q *Queue) Occupy(namespace, id string) {
 	q.mu.Lock()

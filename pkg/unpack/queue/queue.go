@@ -52,8 +52,7 @@ type Claim struct {
 	Image string
 	// Pulled means that a kubelet pulls the image.
 	Pulled bool
-	// Hung puts the bundle behind those of its namespace of which it is not so, but for each fourth place: its last attempt was given up
-	// after a long time.
+	// Hung puts the bundle behind those of its namespace of which it is not so, but for each fourth place: its last attempt was not done in its time.
 	Hung bool
 	// Leave gives up the place that the bundle has, so that it can share one with others again.
 	Leave bool
@@ -94,7 +93,8 @@ type Queue struct {
 type space struct {
 	used, lent int
 	window     int       // how many places it may have
-	given      int       // places, since somebody began to wait or to have one
+	given      int       // places, while it is known
+	hung       time.Time // when a pod of it did so last
 	waiting    []*waiter // in order
 }
 
@@ -169,11 +169,11 @@ func (q *Queue) Hold(name cache.ObjectName, id string, now time.Time) {
 		q.count(p)
 		return
 	}
-	q.leave(name) // who was to share the place that it was called to waits again
 	p := q.places[id]
 	if p == nil {
-		p = q.take(id, name.Namespace)
+		p = q.take(id, name.Namespace) // before it leaves another, with which all could be forgotten that is known of the namespace
 	}
+	q.leave(name) // who was to share the place that it was called to waits again
 	q.count(p)
 	p.members[name] = &waiter{name: name}
 	q.held[name] = p
@@ -286,7 +286,7 @@ func (q *Queue) tidy(namespace string) {
 	if i := slices.Index(q.turns, namespace); i >= 0 {
 		q.turns = slices.Delete(q.turns, i, i+1)
 	}
-	if s.used == 0 && s.lent == 0 && s.window >= q.limits.First {
+	if s.idle() && s.window >= q.limits.First {
 		delete(q.spaces, namespace)
 	}
 }

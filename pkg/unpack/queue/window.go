@@ -10,8 +10,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Succeeded says that an attempt of a namespace has succeeded: it may have one place more, up to the limit.
-func (q *Queue) Succeeded(namespace string, now time.Time) {
+// forget is how long it is remembered of a namespace that its pods hung, once nobody of it waits or has a place any more.
+const forget = time.Hour
+
+// Started says that a pod of a namespace, or what is pulled without one, has got what it waited for: the namespace may have one place more, up to the limit.
+func (q *Queue) Started(namespace string, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.spaces[namespace]
@@ -23,15 +26,34 @@ func (q *Queue) Succeeded(namespace string, now time.Time) {
 	q.serve(now, cache.ObjectName{}, true)
 }
 
-// Hung says that an attempt of a namespace was given up after a long time, for which it has kept a place from others. The namespace
-// may have half as many places, and a quarter of the limit at least. It stays so, while nobody of it waits or has a place, too, until
-// attempts succeed.
-func (q *Queue) Hung(namespace string) {
+// Hung says that a pod of a namespace was given up after a long time in which it did not start, and has kept a place from others. The namespace
+// may have half as many places, and a quarter of the limit at least. It stays so until pods of it start, or it has paused for long.
+// What comes back is how many places it may have now.
+func (q *Queue) Hung(namespace string, now time.Time) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for name, s := range q.spaces {
+		if s.idle() && now.Sub(s.hung) >= forget {
+			delete(q.spaces, name)
+		}
+	}
 	s := q.space(namespace)
-	s.window = max(s.window/2, min(q.limits.First, max(q.limits.PerNamespace/4, 1)))
+	s.window, s.hung = max(s.window/2, min(q.limits.First, max(q.limits.PerNamespace/4, 1))), now
 	q.tidy(namespace)
+	return s.window
+}
+
+// Narrowed is how many namespaces may have fewer places than at first.
+func (q *Queue) Narrowed() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := 0
+	for _, s := range q.spaces {
+		if s.window < q.limits.First {
+			n++
+		}
+	}
+	return n
 }
 
 // Window is how many places a namespace may have now.
@@ -59,5 +81,8 @@ func (s *space) next() *waiter {
 	}
 	return s.waiting[0]
 }
+
+// idle means that nobody of a namespace waits or has a place.
+func (s *space) idle() bool { return len(s.waiting) == 0 && s.used == 0 && s.lent == 0 }
 
 func (s *space) full() bool { return s.used >= s.window }

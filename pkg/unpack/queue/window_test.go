@@ -29,13 +29,13 @@ func TestWindow(t *testing.T) {
 	}
 	b.calls()
 	for range 20 {
-		b.Succeeded("team", b.now)
+		b.Started("team", b.now)
 	}
 	if n := len(b.calls()); n != 8 || b.Used() != 16 || b.Window("team") != 16 {
-		t.Errorf("%d are called when others have succeeded, %d places are used", n, b.Used())
+		t.Errorf("%d are called when pods have started, %d places are used", n, b.Used())
 	}
 	for _, want := range []int{8, 4, 4} {
-		b.Hung("team")
+		b.Hung("team", b.now)
 		if got := b.Window("team"); got != want {
 			t.Errorf("the window is %d, want %d", got, want)
 		}
@@ -50,9 +50,9 @@ func TestWindow(t *testing.T) {
 	if n := len(b.calls()); n != 4 || b.Used() != 4 {
 		t.Errorf("%d were called, %d places are used", n, b.Used())
 	}
-	b.Succeeded("team", b.now)
+	b.Started("team", b.now)
 	if n := len(b.calls()); n != 1 {
-		t.Errorf("%d were called after one success", n)
+		t.Errorf("%d were called after one has started", n)
 	}
 	if n := b.come("other", 40); n != 8 {
 		t.Errorf("%d of another namespace come", n)
@@ -65,8 +65,8 @@ func TestWindowOfWhoPauses(t *testing.T) {
 	for _, namespace := range []string{"hangs", "fares-well"} {
 		b.ask(namespace, 0, "")
 	}
-	b.Hung("hangs")
-	b.Succeeded("fares-well", b.now)
+	b.Hung("hangs", b.now)
+	b.Started("fares-well", b.now)
 	for _, namespace := range []string{"hangs", "fares-well"} {
 		b.Leave(name(namespace, "b-0000"), b.now)
 	}
@@ -78,10 +78,63 @@ func TestWindowOfWhoPauses(t *testing.T) {
 		b.Leave(name("fares-well", fmt.Sprintf("b-%04d", i)), b.now)
 	}
 	for range 4 {
-		b.Succeeded("hangs", b.now)
+		b.Started("hangs", b.now)
 	}
 	if len(b.spaces) != 0 {
 		t.Errorf("%d namespaces are known", len(b.spaces))
+	}
+}
+
+// A place is taken before another is left, with which the namespace would be forgotten.
+func TestWindowOutlastsTheChangeOfPlaces(t *testing.T) {
+	b := newBench(t, Limits{Total: 100, PerNamespace: 16, First: 8})
+	b.ask("team", 0, "")
+	for range 8 {
+		b.Started("team", b.now)
+	}
+	b.Hold(name("team", "b-0000"), "pod", b.now)
+	if got := b.Window("team"); got != 16 || b.Used() != 1 {
+		t.Errorf("the window is %d, %d places are used", got, b.Used())
+	}
+}
+
+// What is known of namespaces that hang is forgotten when they pause for long.
+func TestWindowIsForgotten(t *testing.T) {
+	b := newBench(t, Limits{Total: 100, PerNamespace: 16, First: 8})
+	for n := range 100 {
+		b.Hung(fmt.Sprint("gone-", n), b.now)
+	}
+	b.ask("busy", 0, "")
+	b.Hung("busy", b.now)
+	if b.Narrowed() != 101 {
+		t.Errorf("%d are narrowed", b.Narrowed())
+	}
+	b.now = b.now.Add(forget)
+	if may := b.Hung("other", b.now); may != 4 || b.Narrowed() != 2 || b.Window("busy") != 4 || b.Window("gone-0") != 8 {
+		t.Errorf("%d are narrowed, windows are %d, %d and %d", b.Narrowed(), may, b.Window("busy"), b.Window("gone-0"))
+	}
+}
+
+// A place is wanted of who has one only if somebody gets it when that is left.
+func TestWantedInAWindow(t *testing.T) {
+	for used, want := range map[int]bool{3: false, 4: true, 5: false, 8: false} {
+		b := newBench(t, Limits{Total: 100, PerNamespace: 16, First: 8})
+		for n := range used {
+			b.Hold(name("team", fmt.Sprintf("b-%04d", n)), fmt.Sprint("pod-", n), b.now)
+		}
+		b.Hung("team", b.now)
+		if used >= 4 {
+			if turn := b.ask("team", 100, ""); turn.Come || turn.Soon {
+				t.Errorf("%d are used, and one comes: %+v", used, turn)
+			}
+		}
+		if got := b.Wanted(name("team", "b-0000")); got != want {
+			t.Errorf("%d are used: a place is wanted: %t", used, got)
+		}
+		b.Leave(name("team", "b-0000"), b.now)
+		if got := len(b.calls()) > 0; got != want {
+			t.Errorf("%d were used: somebody is called: %t", used, got)
+		}
 	}
 }
 
