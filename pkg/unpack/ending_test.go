@@ -244,7 +244,9 @@ func TestRetryOfWhatHung(t *testing.T) {
 		w.pass(pod.Timeout(testClass()) + time.Second)
 		w.create(nth("team-b", 0))
 		w.pass(time.Minute) // its next attempt is due
-		for _, b := range someBundles("team-a", 4)[2:] {
+		for n := range 3 {
+			b := nth("team-a", 1+n)
+			b.CreationTimestamp = metav1.Now()
 			w.create(b)
 			w.pass(time.Second)
 		}
