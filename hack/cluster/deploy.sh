@@ -88,19 +88,19 @@ cat <<END
 
 The cluster is up and serves rukpak.io/v1alpha1. To try it:
 
-  export KUBECONFIG=$KUBECONFIG PATH=$BIN:\$PATH
-  kubectl api-resources --api-group=rukpak.io
-  kubectl get provisionerclasses
+export KUBECONFIG=$KUBECONFIG PATH=$BIN:\$PATH
+kubectl api-resources --api-group=rukpak.io
+kubectl get provisionerclasses
 
-  # an image of a manifest, as a Bundle
-  mkdir -p /tmp/first/manifests && kubectl create configmap hello --from-literal=to=you --dry-run=client -o yaml >/tmp/first/manifests/hello.yaml
-  tar -C /tmp/first -cf /tmp/first.tar . && crane append --oci-empty-base -f /tmp/first.tar -t $REGISTRY/first:1
-  kubectl apply -f - <<EOF
-  {apiVersion: rukpak.io/v1alpha1, kind: Bundle, metadata: {name: first, namespace: default},
-   spec: {provisionerClassName: plain, source: {type: Image, image: {reference: "$REGISTRY/first@\$(crane digest $REGISTRY/first:1)"}}}}
-  EOF
-  kubectl wait --for=condition=Ready bundle/first
-  kubectl get --raw /apis/rukpak.io/v1alpha1/namespaces/default/bundles/first/content | tar tz
+# an image of a manifest, as a Bundle
+mkdir -p /tmp/first/manifests && kubectl create configmap hello --from-literal=to=you --dry-run=client -o yaml >/tmp/first/manifests/hello.yaml
+tar -C /tmp/first -cf /tmp/first.tar . && crane append --oci-empty-base -f /tmp/first.tar -t $REGISTRY/first:1
+kubectl apply -f - <<EOF
+{apiVersion: rukpak.io/v1alpha1, kind: Bundle, metadata: {name: first, namespace: default},
+ spec: {provisionerClassName: plain, source: {type: Image, image: {reference: "$REGISTRY/first@\$(crane digest $REGISTRY/first:1)"}}}}
+EOF
+kubectl wait --for=condition=Ready bundle/first
+kubectl get --raw /apis/rukpak.io/v1alpha1/namespaces/default/bundles/first/content | tar tz
 
 make cluster-down takes it all away.
 END

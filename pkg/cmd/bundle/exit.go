@@ -123,7 +123,7 @@ func (s *session) explainStatus(err error) *problem {
 	case code == http.StatusConflict:
 		p.code, p.hint = ExitNoContent, "\"kubectl bundle describe NAME"+n+"\" says what it waits for, and what to do"
 	case code == http.StatusPreconditionFailed:
-		p.code, p.hint = ExitNoContent, "somebody else has written content meanwhile: look at it, and then write yours"
+		p.code, p.hint = ExitNoContent, "it has other content by now, of another writer or an earlier push: look at it, and then write yours"
 	case code == http.StatusRequestEntityTooLarge:
 		p.code, p.hint = ExitWrongContent, "the ProvisionerClass bounds what a bundle may be (limits): send less, or have them raised"
 	case invalidFields(status.Status()):
