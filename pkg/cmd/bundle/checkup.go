@@ -67,7 +67,7 @@ func (d *examination) access(ctx context.Context) []finding {
 		}
 	}
 	if len(lacking.what) > 0 {
-		findings = append(findings, lacking.finding(d.in, d.where(d.in), d.me(ctx)))
+		findings = append(findings, lacking.finding(d.in, d.elsewho(d.in), d.me(ctx)))
 	}
 	return findings
 }

@@ -6,6 +6,7 @@ package bundle
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -16,11 +17,18 @@ import (
 // where are the flags with which another command, of this program or kubectl, has to do with the same server, user and namespace as
 // this one, each with a space in front. Every command in a hint has them: it may be pasted, and delete something. An empty namespace is
 // the one that -n chose, if it did. A token is left out, since it is a secret.
-func (s *session) where(namespace string) string {
+func (s *session) where(namespace string) string { return s.flagsBut(namespace, "token") }
+
+// elsewho are the same for somebody else, who may do what the user may not.
+func (s *session) elsewho(namespace string) string {
+	return s.flagsBut(namespace, "token", "as", "as-group", "as-uid", "as-user-extra", "user", "client-certificate", "client-key")
+}
+
+func (s *session) flagsBut(namespace string, leftOut ...string) string {
 	var b strings.Builder
 	if s.given != nil {
 		s.given.VisitAll(func(f *pflag.Flag) {
-			if f.Changed && f.Name != "namespace" && f.Name != "token" {
+			if f.Changed && f.Name != "namespace" && !slices.Contains(leftOut, f.Name) {
 				b.WriteString(written(f))
 			}
 		})

@@ -318,6 +318,9 @@ func TestHintsNameTheServer(t *testing.T) {
 			t.Errorf("they have %s, not %s", got, want)
 		}
 	}
+	if got, want := s.elsewho(""), " --context there --insecure-skip-tls-verify=true --kubeconfig 'my config' -n team"; got != want {
+		t.Errorf("for somebody else they have %s, not %s", got, want)
+	}
 	if got := s.stateOf(served()).at(); got != "app"+server+" -n team" {
 		t.Errorf("it is at %s", got)
 	}
