@@ -224,7 +224,8 @@ var aggregation = regexp.MustCompile(`^[a-z]+ by \(([a-z, ]+)\) \(`)
 
 // growth is what is recorded of a counter: all of these rules are of one pattern.
 const growth = `sum by (LABELS) (
-  last_over_time(METRIC_total[TIME]) unless last_over_time(METRIC_total[5m] offset TIME)
+  max_over_time(METRIC_total[TIME]) unless last_over_time(METRIC_total[5m] offset TIME)
+    unless max_over_time(METRIC_total[TIME]) < increase(METRIC_total[TIME])
     and on (job, instance) job_instance:rukpak_past:knownTIME
   or increase(METRIC_total[TIME]))
 `
