@@ -229,7 +229,7 @@ var errStopped = errors.New("stopped")
 func passes(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return !typed.IsNoCredentials(err) // no answer at all
+		return !typed.IsLasting(err) // no answer at all
 	}
 	code := status.Status().Code
 	return code == 429 || code >= 500 || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)

@@ -5,6 +5,7 @@ package bundle
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -28,7 +29,8 @@ func TestWaitSaysThatTheServerIsAway(t *testing.T) {
 		away    []span
 		watches time.Duration // how long a watch lasts, without a word
 		timeout time.Duration
-		refused bool // by a server that is there
+		refused bool  // by a server that is there
+		lasting error // in place of what goes away by itself
 		quiet   bool
 		says    int
 		until   string
@@ -44,6 +46,11 @@ func TestWaitSaysThatTheServerIsAway(t *testing.T) {
 		"with an answer":      {away: []span{minute}, refused: true, says: 1, until: "2m", after: 20 * time.Minute},
 		"twice":               {away: []span{minute, {15 * time.Minute, 16 * time.Minute}}, says: 2, until: "2m", after: 20 * time.Minute},
 		"for ever":            {away: []span{{10 * time.Minute, time.Hour}}, says: 1, until: "2m", fails: true, after: 12 * time.Minute},
+
+		"with another certificate": {away: []span{minute}, lasting: &tls.CertificateVerificationError{Err: errors.New("unknown authority")}, fails: true, after: 10 * time.Minute},
+		"with no TLS":              {away: []span{minute}, lasting: http.ErrSchemeMismatch, fails: true, after: 10 * time.Minute},
+		"with something else":      {away: []span{minute}, lasting: tls.RecordHeaderError{Msg: "no handshake"}, fails: true, after: 10 * time.Minute},
+		"without credentials":      {away: []span{minute}, lasting: errors.New("getting credentials: exec: it failed"), fails: true, after: 10 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -58,6 +65,8 @@ func TestWaitSaysThatTheServerIsAway(t *testing.T) {
 						case test.refused:
 							answer.WriteHeader(http.StatusServiceUnavailable)
 							return answer.Result(), nil
+						case test.lasting != nil:
+							return nil, test.lasting
 						default:
 							return nil, errors.New("connection refused")
 						}

@@ -271,10 +271,13 @@ func (i *insider) sendList(ctx context.Context, out *sender, req *http.Request, 
 	h.Set("ETag", "W/"+etag(i.c.Digest))
 	h.Set("Last-Modified", i.c.UpdateTime.UTC().Format(http.TimeFormat))
 	h.Set("Vary", "Accept-Encoding")
-	if noneMatch(req.Header, etag(i.c.Digest)) {
+	switch judge(req, h.Get("ETag"), i.c.UpdateTime.Time) {
+	case http.StatusNotModified:
 		h.Del("Content-Type")
 		out.WriteHeader(http.StatusNotModified)
 		return nil
+	case http.StatusPreconditionFailed:
+		return preconditionFailed(i.b, i.title()+" is another one by now, or If-Match names its tag, which is weak and never matches there")
 	}
 	if req.Method == http.MethodHead {
 		return nil
@@ -329,16 +332,6 @@ func listed(e *toc.Entry, name string) listing.Entry {
 		l.Type = listing.SymbolicLink
 	}
 	return l
-}
-
-// noneMatch reports whether the header If-None-Match names a tag, compared weakly (RFC 9110, section 13.1.2).
-func noneMatch(h http.Header, tag string) bool {
-	for item := range strings.SplitSeq(strings.Join(h.Values("If-None-Match"), ","), ",") {
-		if item = strings.TrimSpace(item); item == "*" || strings.TrimPrefix(item, "W/") == tag {
-			return true
-		}
-	}
-	return false
 }
 
 // location is where what a symbolic link leads to is read by its own path.

@@ -97,6 +97,7 @@ func TestInside(t *testing.T) {
 	whole := plain(t, archive)
 	large := noise(700 << 10)
 	other := strings.Repeat("f", 64)
+	const before, modified = "Sun, 09 Sep 2001 01:46:39 GMT", "Sun, 09 Sep 2001 01:46:40 GMT"
 	for name, test := range map[string]struct {
 		path    string
 		headers []string
@@ -109,7 +110,7 @@ func TestInside(t *testing.T) {
 		"a file": {path: "app/a/b.yaml", code: 200, body: "b: 1\n", header: map[string]string{
 			"Content-Type": "application/yaml", "ETag": etag(digestOf([]byte("b: 1\n"))), "Repr-Digest": reprDigest(digestOf([]byte("b: 1\n"))), "Content-Length": "5",
 			"Accept-Ranges": "bytes", "X-Content-Type-Options": "nosniff", "Content-Encoding": "", "Content-Location": "",
-			"Content-Security-Policy": "default-src 'none'; sandbox", "Last-Modified": "Sun, 09 Sep 2001 01:46:40 GMT",
+			"Content-Security-Policy": "default-src 'none'; sandbox", "Last-Modified": modified,
 		}},
 		"an empty file":             {path: "app/empty", code: 200, header: map[string]string{"Content-Length": "0", "Content-Type": "application/octet-stream"}},
 		"HTML is text":              {path: "app/index.html", code: 200, body: "<script>", header: map[string]string{"Content-Type": "text/plain"}},
@@ -151,6 +152,20 @@ func TestInside(t *testing.T) {
 		"a directory by a link":     {path: "app/latest/", code: 200, header: map[string]string{"Content-Location": "/app/a"}},
 		"a directory, unchanged":    {path: "app/a", headers: []string{"If-None-Match", `"x", W/` + etag(summary.Digest)}, code: 304},
 		"a directory, changed":      {path: "app/a", headers: []string{"If-None-Match", `"x"`}, code: 200},
+		"a directory, any":          {path: "app/a", headers: []string{"If-Match", "*"}, code: 200},
+		"a directory, another":      {path: "app/a", headers: []string{"If-Match", etag("sha256:" + other)}, code: 412, says: `"a" is another one`},
+		"a directory, by its tag":   {path: "app/a", headers: []string{"If-Match", "W/" + etag(summary.Digest)}, code: 412, says: "weak"},
+		"a directory, by a digest":  {path: "app/", headers: []string{"If-Match", etag(summary.Digest)}, code: 412, says: "the list of the content"},
+		"a directory, since then":   {path: "app/a", headers: []string{"If-Modified-Since", modified}, code: 304},
+		"a directory, since before": {path: "app/a", headers: []string{"If-Modified-Since", before}, code: 200},
+		"a directory, tag and date": {path: "app/a", headers: []string{"If-None-Match", `"x"`, "If-Modified-Since", modified}, code: 200},
+		"a directory, not since":    {path: "app/a", headers: []string{"If-Unmodified-Since", modified}, code: 200},
+		"a directory, late":         {path: "app/a", headers: []string{"If-Unmodified-Since", before}, code: 412, says: `"a" is another one`},
+		"a directory, late of any":  {path: "app/a", headers: []string{"If-Match", "*", "If-Unmodified-Since", before}, code: 200},
+		"a directory, no date":      {path: "app/a", headers: []string{"If-Unmodified-Since", "yesterday"}, code: 200},
+		"a directory, a part of it": {path: "app/a", headers: []string{"Range", "bytes=a-b"}, code: 200, header: map[string]string{"Accept-Ranges": "", "Content-Range": ""}},
+		"a file, since then":        {path: "app/empty", headers: []string{"If-Modified-Since", modified}, code: 304},
+		"a file, late":              {path: "app/empty", headers: []string{"If-Unmodified-Since", before}, code: 412, says: `"empty" is another one`},
 		"a bundle that is not":      {path: "missing/a", code: 404},
 		"a file, HEAD of any range": {path: "app/empty", headers: []string{"If-None-Match", "*"}, code: 304},
 	} {
@@ -185,6 +200,24 @@ func TestInside(t *testing.T) {
 	w.t = t
 	if got := w.do(http.MethodPut, "app/a/b.yaml", []byte("x")); got.code != http.StatusMethodNotAllowed || got.header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("PUT of a file: %d, Allow %q", got.code, got.header.Get("Allow"))
+	}
+}
+
+// A condition that is a list of tags may come in several lines (RFC 9110, section 5.3).
+func TestListOnConditionsInSeveralLines(t *testing.T) {
+	w := newLibrary(t)
+	_, summary := canonical(t, library(t))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL+"/app/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header["If-None-Match"] = []string{`"x"`, "W/" + etag(summary.Digest)}
+	res, err := w.server.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusNotModified {
+		t.Errorf("%d, %v", res.StatusCode, err)
 	}
 }
 

@@ -95,12 +95,18 @@ func IsNotModified(err error) bool {
 }
 
 // IsNoAnswer reports whether an error says that no answer came, or that it broke off, and the same request may get one later. It does
-// not where that is no matter of time: of a certificate that is not trusted, a server without TLS, and credentials that cannot be had.
+// not where that is no matter of time, IsLasting.
 func IsNoAnswer(err error) bool {
 	_, ok := errors.AsType[*transportError](err)
+	return ok && !IsLasting(err)
+}
+
+// IsLasting reports whether no answer came for a reason that does not go away by itself: a certificate that is not trusted, a server
+// without TLS, and credentials that cannot be had. It holds for the errors of every request of a client, also for those of objects.
+func IsLasting(err error) bool {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
-	return ok && !untrusted && !plain && !errors.Is(err, http.ErrSchemeMismatch) && !IsNoCredentials(err)
+	return untrusted || plain || errors.Is(err, http.ErrSchemeMismatch) || IsNoCredentials(err)
 }
 
 // IsNoCredentials reports whether nothing was asked of the server, since the credentials for it could not be had: the command that
