@@ -15,7 +15,8 @@ import (
 const (
 	// listBuffer is how much of a list is sent at once. One that is shorter is not worth compressing.
 	listBuffer = 32 << 10
-	// listPause is how long what is there of a list is held back until it is sent, however little it is.
+	// listPause is how long what is there of a list is held back until it is sent, however little it is. It is looked at when an entry
+	// comes: where the next one is long in coming, what is there waits for it.
 	listPause = time.Second
 	// maxCompressing is how many lists are compressed at the same time, each of which takes 1.2 MiB.
 	maxCompressing = 16
@@ -91,7 +92,8 @@ func (c *compressor) Write(b []byte) (int, error) {
 	return c.out.Write(b)
 }
 
-// compress begins to, if there are not too many that do.
+// compress begins to, if there are not too many that do. The caller writes at once, which sends the header, so that no other answer can
+// follow that would be said to be compressed.
 func (c *compressor) compress() {
 	select {
 	case compressing <- struct{}{}:
@@ -127,10 +129,6 @@ func (c *compressor) end() error {
 func (c *compressor) release() {
 	if c.zip == nil {
 		return
-	}
-	if !c.out.began {
-		// The answer is another one.
-		c.out.Header().Del("Content-Encoding")
 	}
 	c.zip.Reset(nil)
 	compressors.Put(c.zip)

@@ -191,32 +191,11 @@ func TestCompressedListsThroughAProxy(t *testing.T) {
 	}
 }
 
-// What was not sent leaves nothing behind for the answer that is.
-func TestCompressionThatComesToNothing(t *testing.T) {
-	out := newSender(t.Context(), httptest.NewRecorder())
-	c := &compressor{compression: compression{accepted: true, required: true}, out: out}
-	c.compress()
-	if len(compressing) != 1 || out.Header().Get("Content-Encoding") != "gzip" {
-		t.Errorf("%d, %v", len(compressing), out.Header())
-	}
-	c.release()
-	if len(compressing) != 0 || out.Header().Get("Content-Encoding") != "" {
-		t.Errorf("%d, %v", len(compressing), out.Header())
-	}
-}
-
-// flushes notes how much there is at each flush.
-type flushes struct {
-	*httptest.ResponseRecorder
-	at []int
-}
-
-func (f *flushes) Flush() { f.at = append(f.at, f.Body.Len()) }
-
-// Of a list that is long in coming each part is there soon after it is known.
-func TestListsThatAreLongInComing(t *testing.T) {
+// indexOf is the stored form of the index of a content of n files, and the digest of that.
+func indexOf(t *testing.T, n int) (raw []byte, digest string) {
+	t.Helper()
 	var files []tar.Header
-	for i := range 2000 {
+	for i := range n {
 		files = append(files, tar.Header{Name: fmt.Sprintf("file-%05d.yaml", i), Mode: 0o644, Typeflag: tar.TypeReg})
 	}
 	stored, _ := canonical(t, rawArchive(t, files...))
@@ -232,14 +211,57 @@ func TestListsThatAreLongInComing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := io.ReadAll(made)
+	raw, err = io.ReadAll(made)
 	if err := errors.Join(err, builder.Close()); err != nil {
 		t.Fatal(err)
 	}
+	return raw, summary.Digest
+}
+
+// What fails before anything was sent leaves nothing behind for the answer that is, also where it would have been compressed.
+func TestListThatFailsAtFirst(t *testing.T) {
+	raw, digest := indexOf(t, 4000) // more than is read when it is opened
+	gone := errors.New("input/output error")
+	opened := false
+	index, err := toc.Open(t.Context(), digest, func(_ context.Context, offset, length int64) (io.ReadCloser, error) {
+		if opened {
+			return nil, gone
+		}
+		if length < 0 {
+			length = int64(len(raw)) - offset
+		}
+		return io.NopCloser(io.NewSectionReader(bytes.NewReader(raw), offset, length)), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened = true
+	out := newSender(t.Context(), httptest.NewRecorder())
+	c := &compressor{compression: compression{accepted: true, required: true}, out: out}
+	if err := (&insider{}).writeList(t.Context(), c, index, &toc.Entry{}); !errors.Is(err, gone) {
+		t.Errorf("got %v", err)
+	}
+	if out.began || len(compressing) != 0 || out.Header().Get("Content-Encoding") != "" {
+		t.Errorf("begun %v, %d, %v", out.began, len(compressing), out.Header())
+	}
+}
+
+// flushes notes how much there is at each flush.
+type flushes struct {
+	*httptest.ResponseRecorder
+	at []int
+}
+
+func (f *flushes) Flush() { f.at = append(f.at, f.Body.Len()) }
+
+// Of a list that is long in coming each part is there soon after it is known.
+func TestListsThatAreLongInComing(t *testing.T) {
+	const files = 2000
+	raw, digest := indexOf(t, files)
 	for _, accepted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			reads := 0
-			index, err := toc.Open(t.Context(), summary.Digest, func(_ context.Context, offset, length int64) (io.ReadCloser, error) {
+			index, err := toc.Open(t.Context(), digest, func(_ context.Context, offset, length int64) (io.ReadCloser, error) {
 				time.Sleep(2 * listPause)
 				reads++
 				if length < 0 {
@@ -278,7 +300,7 @@ func TestListsThatAreLongInComing(t *testing.T) {
 				}
 				last = now
 			}
-			if all := entries(got.Body.Len()); all != len(files) || len(got.at) < 3 || len(got.at) < reads-2 {
+			if all := entries(got.Body.Len()); all != files || len(got.at) < 3 || len(got.at) < reads-2 {
 				t.Errorf("compressed %v: %d entries, %d flushes in %d reads", accepted, all, len(got.at), reads)
 			}
 			if zipped := got.Header().Get("Content-Encoding") == "gzip"; zipped != accepted {
