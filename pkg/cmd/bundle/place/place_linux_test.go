@@ -31,6 +31,13 @@ func TestExchange(t *testing.T) {
 	}
 }
 
+// Where nothing can be made, the error is that of the attempt: nobody waits for a folder to come.
+func TestFolderThatCannotBeMade(t *testing.T) {
+	if _, err := openWork("/proc/self/.work", "/proc/self"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it says %v", err)
+	}
+}
+
 // A new folder has the mode of the one that it replaces, and one that its owner may not write to is replaced as well.
 func TestModes(t *testing.T) {
 	dir := t.TempDir()

@@ -80,7 +80,11 @@ func (p *Place) heal(dir, root string) error {
 func openWork(dir, root string) (*work, error) {
 	for {
 		err := os.Mkdir(dir, 0o700)
-		if errors.Is(err, fs.ErrExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			// It cannot be made, though there may be what it is to be in, as in /proc.
+			return nil, err
+		case errors.Is(err, fs.ErrExist):
 			err = recognize(dir)
 		}
 		var lock *os.File
@@ -93,10 +97,7 @@ func openWork(dir, root string) (*work, error) {
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		}
-		// Whoever had the lock has just removed the folder, unless there is nothing that it could be in.
-		if _, err := os.Stat(root); err != nil {
-			return nil, err
-		}
+		// Whoever had the lock has just removed the folder.
 	}
 }
 

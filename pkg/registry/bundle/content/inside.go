@@ -200,6 +200,9 @@ func newInsider(r *REST, o *rukpak.BundleContentOptions, req *http.Request) (*in
 		if part == "." || part == ".." {
 			return nil, badRequest("path %q: the component %q cannot be in it", i.path, part)
 		}
+		if len(part) > tarball.MaxComponentLength {
+			return nil, badRequest("path: the component %.40q cannot be in it: it has %d bytes, and a name has %d at most", part, len(part), tarball.MaxComponentLength)
+		}
 	}
 	return i, nil
 }
@@ -257,6 +260,7 @@ func (i *insider) sendPart(ctx context.Context, out *sender, req *http.Request, 
 	h.Set("ETag", etag(p.digest))
 	h.Set("Repr-Digest", reprDigest(p.digest))
 	tidyRange(req.Method, req.Header, p.size)
+	tidyConditions(req.Header)
 	i.size = p.size
 	http.ServeContent(out, req, "", i.c.UpdateTime.Time, body)
 	// A reader has nothing to lose by a failed close.

@@ -130,6 +130,7 @@ func TestInside(t *testing.T) {
 		"a file as a directory":     {path: "app/empty/", code: 404, says: "not a directory", cause: "FileNotFound"},
 		"another digest":            {path: "app/empty?digest=sha256:" + other, code: 404, says: "not, or no more"},
 		"up":                        {path: "app/a/%2E%2E/empty", code: 400, says: `".."`},
+		"a name that is too long":   {path: "app/" + strings.Repeat("x", 300), code: 400, says: "it has 300 bytes, and a name has 255 at most"},
 		"a component of nothing":    {path: "app/a//b.yaml", code: 400, says: `""`},
 		"nothing first":             {path: "app//empty", code: 400, says: `""`},
 		"nothing but a slash":       {path: "app//", code: 400},

@@ -6,6 +6,7 @@ package content
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -36,6 +37,12 @@ func tidyRange(method string, h http.Header, size int64) {
 		h.Del("Range")
 		return
 	}
+	for i, r := range ranges {
+		// A last position beyond all that can be counted is beyond the end, too.
+		if first, last, ok := strings.Cut(strings.TrimSpace(r), "-"); ok && first != "" && len(strings.TrimLeft(last, "0")) > 18 && strings.Trim(last, "0123456789") == "" {
+			ranges[i] = first + "-" + strconv.FormatInt(size-1, 10)
+		}
+	}
 	ranges = slices.DeleteFunc(ranges, func(r string) bool {
 		suffix, ok := strings.CutPrefix(strings.TrimSpace(r), "-")
 		return ok && suffix != "" && strings.Trim(suffix, "0") == ""
@@ -45,4 +52,13 @@ func tidyRange(method string, h http.Header, size int64) {
 		return
 	}
 	h.Set("Range", rangeUnit+"="+strings.Join(ranges, ","))
+}
+
+// tidyConditions joins conditions that come in several lines, of which net/http reads the first alone (RFC 9110, section 5.3).
+func tidyConditions(h http.Header) {
+	for _, field := range []string{"If-Match", "If-None-Match"} {
+		if len(h.Values(field)) > 1 {
+			h.Set(field, list(h, field))
+		}
+	}
 }
