@@ -215,7 +215,7 @@ func TestPluginFailures(t *testing.T) {
 				{"no such command", []string{"pul", "app"}, 2, []string{`"pul"`}},
 				{"no folder to write to", []string{"pull", "app", "none/app.tar.gz"}, 9, []string{"none"}},
 				{"no archive to push", []string{"push", "app", "none"}, 9, []string{"none"}},
-				{"other content to replace", []string{"push", "app", ".", "--if-digest", digestOf(nil)}, 6, []string{"somebody else has written"}},
+				{"other content to replace", []string{"push", "app", ".", "--if-digest", digestOf(nil)}, 6, []string{"it has other content by now"}},
 				{"no pods", []string{"logs", "app"}, 4, []string{"has no unpack pod now"}},
 			} {
 				t.Run(test.name, func(t *testing.T) {
