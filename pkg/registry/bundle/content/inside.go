@@ -259,10 +259,8 @@ func (i *insider) sendPart(ctx context.Context, out *sender, req *http.Request, 
 	h.Set("Content-Type", p.mediaType)
 	h.Set("ETag", etag(p.digest))
 	h.Set("Repr-Digest", reprDigest(p.digest))
-	tidyRange(req.Method, req.Header, p.size)
-	tidyConditions(req.Header)
 	i.size = p.size
-	http.ServeContent(out, req, "", i.c.UpdateTime.Time, body)
+	serve(out, req, p.size, i.c.UpdateTime.Time, body)
 	// A reader has nothing to lose by a failed close.
 	_ = body.Close()
 	return body.Err()

@@ -4,10 +4,12 @@
 package content
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const (
@@ -52,6 +54,13 @@ func tidyRange(method string, h http.Header, size int64) {
 		return
 	}
 	h.Set("Range", rangeUnit+"="+strings.Join(ranges, ","))
+}
+
+// serve answers with a part or all of a body, or as the conditions of the request have it.
+func serve(out *sender, req *http.Request, size int64, modified time.Time, body io.ReadSeeker) {
+	tidyRange(req.Method, req.Header, size)
+	tidyConditions(req.Header)
+	http.ServeContent(out, req, "", modified, body)
 }
 
 // tidyConditions joins conditions that come in several lines, of which net/http reads the first alone (RFC 9110, section 5.3).

@@ -78,9 +78,7 @@ func (r *REST) serve(out *sender, req *http.Request, c *rukpak.ContentStatus, bl
 	h.Set("Content-Type", c.MediaType)
 	h.Set("ETag", etag(c.Digest))
 	h.Set("Repr-Digest", reprDigest(c.Digest))
-	tidyRange(req.Method, req.Header, c.Size)
-	tidyConditions(req.Header)
-	http.ServeContent(out, req, "", c.UpdateTime.Time, blob)
+	serve(out, req, c.Size, c.UpdateTime.Time, blob)
 	return out.finish()
 }
 
