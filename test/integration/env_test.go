@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -19,31 +18,16 @@ import (
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
 	typed "rukpak.io/apiserver/pkg/generated/clientset/versioned/typed/rukpak/v1alpha1"
+	"rukpak.io/apiserver/test/integration/harness"
 )
 
-const (
-	// patience bounds the wait for something that happens by itself.
-	patience = 60 * time.Second
-	// pause is the time between two looks at it.
-	pause = 50 * time.Millisecond
-)
+// patience bounds the wait for something that happens by itself.
+const patience = harness.Patience
 
 // eventually waits until check returns an empty string, which else says what is not yet as it should be.
 func eventually(t *testing.T, what string, check func() string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for {
-		problem := check()
-		if problem == "" {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: still not so: %s", what, problem)
-		case <-time.After(pause):
-		}
-	}
+	harness.Eventually(t, what, check)
 }
 
 // problem makes the answer of a check out of an error.

@@ -7,7 +7,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -66,7 +65,7 @@ func TestPrometheus(t *testing.T) {
 		`job_instance:rukpak_past:known30m`: "1", `job_instance:rukpak_past:known1h`: "1", `job_instance:rukpak_past:known1d`: "1",
 		`job:rukpak_content_read_damaged:increase1d`: "0",
 	} {
-		eventually(t, query, func() string {
+		harness.Eventually(t, query, func() string {
 			if got := p.query(t, query); !slices.Equal(got, []string{want}) {
 				return fmt.Sprintf("it is %q, want %s", got, want)
 			}
@@ -78,7 +77,7 @@ func TestPrometheus(t *testing.T) {
 	for _, group := range readRules(t).Spec.Groups {
 		want += len(group.Rules)
 	}
-	eventually(t, "all rules are well, and no alert fires", func() string {
+	harness.Eventually(t, "all rules are well, and no alert fires", func() string {
 		rules, alerts := p.rules(t)
 		for _, r := range rules {
 			if r.Health != "ok" || r.LastError != "" {
@@ -99,16 +98,16 @@ func TestPrometheus(t *testing.T) {
 	// Both are born with their first count.
 	for _, result := range []string{"succeeded", "failed"} {
 		query := `sum(job_result_reason:rukpak_unpack_attempts:increase1h{result="` + result + `"}) >= 1`
-		eventually(t, query, p.holds(t, query))
+		harness.Eventually(t, query, p.holds(t, query))
 	}
-	eventually(t, "the label namespace is that of bundles", p.holds(t, `rukpak_content_namespace_bytes{namespace="default"} > 0`))
+	harness.Eventually(t, "the label namespace is that of bundles", p.holds(t, `rukpak_content_namespace_bytes{namespace="default"} > 0`))
 	damage(t, client, server.Dir)
-	eventually(t, "damaged content is told of", p.is(t, "RukpakContentDamaged", "firing"))
+	harness.Eventually(t, "damaged content is told of", p.is(t, "RukpakContentDamaged", "firing"))
 	t.Run("Dashboard", p.dashboard)
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a server that is gone is told of", p.is(t, "RukpakAbsent", "pending"))
+	harness.Eventually(t, "a server that is gone is told of", p.is(t, "RukpakAbsent", "pending"))
 }
 
 // startServer starts a server of its own, without a cluster.
@@ -284,7 +283,7 @@ func startPrometheus(t *testing.T, program string, server *harness.Server) *prom
 		}
 	})
 	p := &prometheus{process, "http://" + address}
-	eventually(t, "Prometheus is ready", func() string {
+	harness.Eventually(t, "Prometheus is ready", func() string {
 		resp, err := http.Get(p.url + "/-/ready")
 		if err != nil {
 			return err.Error()
@@ -321,24 +320,6 @@ func endpoint(t *testing.T) monitored {
 		t.Fatalf("there are %d endpoints", len(object.Spec.Endpoints))
 	}
 	return object.Spec.Endpoints[0]
-}
-
-// eventually waits until check returns an empty string, which else says what is not yet as it should be.
-func eventually(t *testing.T, what string, check func() string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for {
-		problem := check()
-		if problem == "" {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: still not so: %s", what, problem)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 // get asks the API of Prometheus, and decodes the data that it answers with.
@@ -422,7 +403,7 @@ func (p *prometheus) dashboard(t *testing.T) {
 			expr := strings.NewReplacer("$__rate_interval", "15s", "$__range", "1m").Replace(target.Expr)
 			empty := strings.Contains(expr, dataless)
 			t.Run(panel.Title, func(t *testing.T) {
-				eventually(t, expr, func() string {
+				harness.Eventually(t, expr, func() string {
 					now := time.Now().Unix()
 					var data struct{ Result []any }
 					p.get(t, "query_range", url.Values{"query": {expr}, "start": {fmt.Sprint(now - 60)}, "end": {fmt.Sprint(now)}, "step": {"1"}}, &data)
