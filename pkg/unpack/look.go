@@ -59,12 +59,23 @@ func (t *term) looksFor(b *v1alpha1.Bundle, nonce string) bool {
 
 // lookPod has a node look the reference up: a pod that does nothing runs in the image.
 func (w *work) lookPod(ctx context.Context, mode v1alpha1.UnpackMode) (finding, error) {
+	nonce := w.lookNonce(w.bundle)
+	name := pod.Name(w.name.Name, nonce)
+	obj, _, err := w.pods.GetByKey(cache.NewObjectName(w.name.Namespace, name).String())
+	if err != nil {
+		return finding{}, err
+	}
+	p, there := obj.(*corev1.Pod)
+	if !w.looks.begin(w.name, name, there) {
+		return finding{}, nil // it is its turn when another has ended
+	}
 	target, refused := w.platform(mode)
 	if refused != nil {
 		return finding{failure: refused}, nil
 	}
-	nonce := w.lookNonce(w.bundle)
-	p, refused, err := w.lookingPod(ctx, mode, target, nonce)
+	if !there {
+		p, refused, err = w.makeLook(ctx, mode, target, nonce, name)
+	}
 	switch {
 	case err != nil:
 		return finding{}, err
@@ -83,14 +94,8 @@ func (w *work) lookPod(ctx context.Context, mode v1alpha1.UnpackMode) (finding, 
 	return w.judgeLook(ctx, p, nonce, target), nil
 }
 
-// lookingPod returns the pod of a look, which it makes if there is none, or why the cluster does not let it be. Both
-// are nil when there is to be none any more.
-func (w *work) lookingPod(ctx context.Context, mode v1alpha1.UnpackMode, target platform.Platform, nonce string) (*corev1.Pod, *verdict, error) {
-	name := pod.Name(w.name.Name, nonce)
-	obj, exists, err := w.pods.GetByKey(cache.NewObjectName(w.name.Namespace, name).String())
-	if p, ok := obj.(*corev1.Pod); err == nil && exists && ok {
-		return p, nil, nil
-	}
+// makeLook makes the pod of a look, or returns why the cluster does not let it be. Both are nil when there is to be none any more.
+func (w *work) makeLook(ctx context.Context, mode v1alpha1.UnpackMode, target platform.Platform, nonce, name string) (*corev1.Pod, *verdict, error) {
 	live, err := w.Bundles.RukpakV1alpha1().Bundles(w.name.Namespace).Get(ctx, w.name.Name, metav1.GetOptions{})
 	if err != nil || live.UID != w.bundle.UID || !w.looksFor(live, nonce) {
 		return nil, nil, ignoreNotFound(err)
@@ -155,6 +160,9 @@ func (w *work) judgeLook(ctx context.Context, p *corev1.Pod, nonce string, targe
 
 // lookDirect has this process look the reference up, beside the workers.
 func (w *work) lookDirect(ctx context.Context) finding {
+	if !w.looks.begin(w.name, "", false) {
+		return finding{}
+	}
 	nonce := w.lookNonce(w.bundle)
 	if f, known := w.looks.result(w.name, nonce); known {
 		return f

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"rukpak.io/apiserver/pkg/apis/rukpak/conditions"
 	"rukpak.io/apiserver/pkg/apis/rukpak/v1alpha1"
@@ -152,16 +151,6 @@ func (w *work) look(ctx context.Context) (time.Duration, error) {
 		return w.looked(ctx, found.reference)
 	}
 	w.looking = true
-	looker, there := "", false
-	if mode != v1alpha1.UnpackModeDirect {
-		looker = pod.Name(w.name.Name, w.lookNonce(w.bundle))
-		if _, there, err = w.pods.GetByKey(cache.NewObjectName(w.name.Namespace, looker).String()); err != nil {
-			return 0, err
-		}
-	}
-	if !w.looks.begin(w.name, looker, there) {
-		return 0, nil // it is its turn when another has ended
-	}
 	var f finding
 	if mode == v1alpha1.UnpackModeDirect {
 		f = w.lookDirect(ctx)
