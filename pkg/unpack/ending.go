@@ -25,16 +25,26 @@ const hangTime = time.Minute
 // learn tells the queue how the pods of a namespace fare, each once: whether it started, or hung: it took room on a node from others for long,
 // and had not started when it was told to end. Of one that waits for a node, or of which the node says what is amiss, it is not that.
 func (t *term) learn(before, p *corev1.Pod) {
+	if before == nil || pod.IsLook(p) || hasRun(before) {
+		return
+	}
 	now := time.Now()
 	switch {
-	case before == nil || pod.IsLook(p):
-	case pod.TimesOf(before).Started.IsZero() && !pod.TimesOf(p).Started.IsZero():
-		t.places.Started(p.Namespace, now)
-	case before.DeletionTimestamp == nil && p.DeletionTimestamp != nil && pod.TimesOf(p).Started.IsZero() &&
-		p.Spec.NodeName != "" && now.Sub(p.CreationTimestamp.Time) >= hangTime && pod.Judge(before).Reason == "":
+	case hasRun(p):
+		t.fares(p.Namespace)
+	case before.DeletionTimestamp == nil && p.DeletionTimestamp != nil && p.Spec.NodeName != "" &&
+		now.Sub(p.CreationTimestamp.Time) >= hangTime && pod.Judge(before).Reason == "":
 		may := t.places.Hung(p.Namespace, now)
+		narrowed.Set(float64(t.places.Narrowed()))
 		klog.Background().Info("Pod hung, so its namespace may have fewer", "pod", klog.KObj(p), "unpackPods", may)
 	}
+}
+
+func hasRun(p *corev1.Pod) bool { return !pod.TimesOf(p).Started.IsZero() }
+
+// fares tells the queue that a pod of a namespace has started, or that it was done without one.
+func (t *term) fares(namespace string) {
+	t.places.Started(namespace, time.Now())
 	narrowed.Set(float64(t.places.Narrowed()))
 }
 

@@ -52,6 +52,15 @@ func (w *world) onNode() {
 	}
 }
 
+// hang lets attempts of so many bundles run until their time is over, on a node that keeps their pods, and a moment longer.
+func (w *world) hang(bundles int, longer time.Duration) {
+	w.t.Helper()
+	w.keepPods()
+	w.startInOrder(someBundles("team-a", bundles))
+	w.onNode()
+	w.pass(pod.Timeout(testClass()) + longer)
+}
+
 // gone ends a pod that its node has kept.
 func (w *world) gone(p *corev1.Pod) {
 	w.t.Helper()
@@ -75,10 +84,7 @@ func (w *world) allBegun() []string { return slices.Concat(w.begun("team-a"), w.
 func TestPodThatIsToEndKeepsItsPlace(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.config.Limits = queue.Limits{Total: 4, PerNamespace: 2, Share: 1}
-		w.keepPods()
-		w.startInOrder(someBundles("team-a", 5))
-		w.onNode()
-		w.pass(pod.Timeout(testClass()))
+		w.hang(5, 0)
 		for _, name := range []string{"b-00", "b-01"} {
 			if b := w.named("team-a", name); open(b.Status.Unpack) || b.Status.Unpack.Reason != v1alpha1.ReasonDeadlineExceeded {
 				t.Fatal(describe(b))
@@ -114,10 +120,7 @@ func conditionMessage(b *v1alpha1.Bundle) string {
 func TestWhatHangsInOneNamespace(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.config.Limits = queue.Limits{Total: 64, PerNamespace: 16, First: 8, Share: 1}
-		w.keepPods()
-		w.startInOrder(someBundles("team-a", 30))
-		w.onNode()
-		w.pass(pod.Timeout(testClass()) + time.Minute)
+		w.hang(30, time.Minute)
 		// What has not been tried yet has three of the four places, and what has failed one.
 		w.pass(endingTime)
 		begun := w.begun("team-a")
@@ -198,7 +201,7 @@ func TestWhichPodsHung(t *testing.T) {
 				if test.status != nil {
 					w.says(w.onlyPod(), *test.status)
 				}
-				before := w.term.places.Window("team-a")
+				before, _ := w.term.places.Window("team-a")
 				w.pass(test.age)
 				b := w.named("team-a", "b-00")
 				b.Spec.Suspend = true
@@ -206,7 +209,8 @@ func TestWhichPodsHung(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.pass(time.Second)
-				if got := w.term.places.Window("team-a") - (before - 4); got != test.want {
+				after, _ := w.term.places.Window("team-a")
+				if got := after - (before - 4); got != test.want {
 					t.Errorf("the window is %d, want %d", got, test.want)
 				}
 			})
@@ -381,10 +385,7 @@ func TestPodThatIsToEndAndANewLeader(t *testing.T) {
 func TestNothingWaitsForPodsThatAreGone(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.config.Limits = queue.Limits{Total: 2, PerNamespace: 2, Share: 1}
-		w.keepPods()
-		w.startInOrder(someBundles("team-a", 2))
-		w.onNode()
-		w.pass(pod.Timeout(testClass()) + time.Second)
+		w.hang(2, time.Second)
 		if n := len(w.term.endings.timers); n != 2 {
 			t.Fatalf("%d pods are to end", n)
 		}

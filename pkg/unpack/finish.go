@@ -109,10 +109,9 @@ func (t *term) podHandler() cache.ResourceEventHandler {
 		AddFunc: func(obj any) { look(obj, false) },
 		UpdateFunc: func(before, obj any) {
 			// Between two lists a pod can have gone, and another come under its name.
-			if old, ok := before.(*corev1.Pod); ok {
-				if p, ok := obj.(*corev1.Pod); ok && p.UID != old.UID {
-					look(before, true)
-				}
+			old, _ := before.(*corev1.Pod)
+			if p, ok := obj.(*corev1.Pod); ok && old != nil && p.UID != old.UID {
+				look(old, true)
 			}
 			look(obj, false)
 		},

@@ -70,7 +70,7 @@ func (t *term) ended(old *v1alpha1.UnpackStatus, b *v1alpha1.Bundle) bool {
 	case u.Reason == "" && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionUnpacked):
 		t.finished(b, u, resultSucceeded, "", time.Now())
 		if u.Mode == v1alpha1.UnpackModeDirect {
-			t.places.Started(b.Namespace, time.Now())
+			t.fares(b.Namespace)
 		}
 	default:
 		t.finished(b, u, resultCancelled, u.Reason, u.EndTime.Time)

@@ -60,7 +60,10 @@ func (w *work) place(ctx context.Context) (goOn bool, after time.Duration, err e
 // claim is what the bundle asks for, to have it alone.
 func (w *work) claim(mode v1alpha1.UnpackMode) queue.Claim {
 	image := w.bundle.Spec.Source.Image
-	return queue.Claim{Since: w.since(), Hung: hung(w.bundle) && !w.retryAsked() && !w.classChanged(), Image: image.Reference, Pulled: mode != v1alpha1.UnpackModeDirect && image.PullPolicy != corev1.PullNever}
+	return queue.Claim{
+		Since: w.since(), Image: image.Reference, Pulled: mode != v1alpha1.UnpackModeDirect && image.PullPolicy != corev1.PullNever,
+		Hung: hung(w.bundle) && !w.retryAsked() && !w.classChanged(),
+	}
 }
 
 func (w *work) ask(claim queue.Claim) queue.Turn {
@@ -119,10 +122,10 @@ func (w *work) waitTurn(ctx context.Context, turn queue.Turn) (time.Duration, er
 	return sooner(turn.Again, every), nil
 }
 
-// turnOf says which of those that wait a bundle is, and for how many places if they are few since attempts hang.
+// turnOf says which of those that wait a bundle is, and for how many places if they are few since pods hang.
 func (w *work) turnOf(position, of int) string {
 	turn := fmt.Sprintf("waits for its turn: %d of %d in this namespace at %s", position, of, w.now.UTC().Format(time.TimeOnly))
-	if window := w.places.Window(w.name.Namespace); window < cmp.Or(w.Limits.First, w.Limits.PerNamespace) {
+	if window, narrow := w.places.Window(w.name.Namespace); narrow {
 		turn += fmt.Sprintf("; %d at a time, since pods of the namespace did not start", window)
 	}
 	return turn

@@ -4,9 +4,9 @@
 // Package queue decides which bundle is unpacked next when more of them want to be than may be at once.
 //
 // What is counted are places. A place is that of one unpack pod or of one pull by the server, and a Queue has a
-// number of them in total and for each namespace. Namespaces take turns, and within one who has waited longest
-// comes first, except that bundles whose last attempt hung come after the others, three times of four: so however many bundles one namespace has, another waits for no more than its turn. Bundles that are of
-// one kind share a place, and then a pod. A place that is of no use to who has it, for the time being, can be lent. One
+// number of them in total and for each namespace, which has fewer while its pods hang. Namespaces take turns, and within one who has waited
+// longest comes first, except that bundles whose last attempt hung come after the others, three times of four. So however many bundles one
+// namespace has, another waits for no more than its turn. Bundles that are of one kind share a place, and then a pod. A place that is of no use to who has it, for the time being, can be lent. One
 // with a pod is not free before the pod is gone, whether or not a bundle has it still.
 //
 // A Queue is memory alone. What it holds can be told again from the bundles, which say
@@ -28,7 +28,7 @@ type Limits struct {
 	Total int
 	// PerNamespace is how many of them one namespace may have.
 	PerNamespace int
-	// First is how many of those it may have at first, before it is known how its attempts fare; 0 is all of them.
+	// First is how many of those it may have at first, before it is known how its pods fare; 0 is all of them.
 	First int
 	// Share is how many bundles of one kind have one place together.
 	Share int
@@ -286,7 +286,7 @@ func (q *Queue) tidy(namespace string) {
 	if i := slices.Index(q.turns, namespace); i >= 0 {
 		q.turns = slices.Delete(q.turns, i, i+1)
 	}
-	if s.idle() && s.window >= q.limits.First {
+	if s.idle() && !q.narrow(s) {
 		delete(q.spaces, namespace)
 	}
 }

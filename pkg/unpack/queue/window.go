@@ -4,7 +4,7 @@
 package queue
 
 import (
-	"slices"
+	"sort"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -49,33 +49,31 @@ func (q *Queue) Narrowed() int {
 	defer q.mu.Unlock()
 	n := 0
 	for _, s := range q.spaces {
-		if s.window < q.limits.First {
+		if q.narrow(s) {
 			n++
 		}
 	}
 	return n
 }
 
-// Window is how many places a namespace may have now.
-func (q *Queue) Window(namespace string) int {
+// Window is how many places a namespace may have now, and whether they are fewer than at first.
+func (q *Queue) Window(namespace string) (places int, narrow bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if s := q.spaces[namespace]; s != nil {
-		return s.window
+		return s.window, q.narrow(s)
 	}
-	return q.limits.First
+	return q.limits.First, false
 }
+
+func (q *Queue) narrow(s *space) bool { return s.window < q.limits.First }
 
 // next is who of a namespace comes next, of those that wait. Each fourth place is for who hung, so that it is tried again however many others
 // there are.
 func (s *space) next() *waiter {
 	if s.given%4 == 3 {
-		if i, _ := slices.BinarySearchFunc(s.waiting, true, func(w *waiter, _ bool) int {
-			if w.Hung {
-				return 0
-			}
-			return -1
-		}); i < len(s.waiting) {
+		// They are in order, those that hung last.
+		if i := sort.Search(len(s.waiting), func(i int) bool { return s.waiting[i].Hung }); i < len(s.waiting) {
 			return s.waiting[i]
 		}
 	}

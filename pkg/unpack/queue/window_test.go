@@ -21,6 +21,14 @@ func (b *bench) come(namespace string, n int) int {
 	return come
 }
 
+func (b *bench) window(namespace string) int {
+	places, narrow := b.Window(namespace)
+	if want := places < b.limits.First; narrow != want {
+		b.t.Errorf("the window of %s is %d, and narrow is %t", namespace, places, narrow)
+	}
+	return places
+}
+
 // A namespace has more places as its attempts succeed, fewer as they hang, and others theirs whatever becomes of it.
 func TestWindow(t *testing.T) {
 	b := newBench(t, Limits{Total: 100, PerNamespace: 16, First: 8})
@@ -31,12 +39,12 @@ func TestWindow(t *testing.T) {
 	for range 20 {
 		b.Started("team", b.now)
 	}
-	if n := len(b.calls()); n != 8 || b.Used() != 16 || b.Window("team") != 16 {
+	if n := len(b.calls()); n != 8 || b.Used() != 16 || b.window("team") != 16 {
 		t.Errorf("%d are called when pods have started, %d places are used", n, b.Used())
 	}
 	for _, want := range []int{8, 4, 4} {
 		b.Hung("team", b.now)
-		if got := b.Window("team"); got != want {
+		if got := b.window("team"); got != want {
 			t.Errorf("the window is %d, want %d", got, want)
 		}
 	}
@@ -93,7 +101,7 @@ func TestWindowOutlastsTheChangeOfPlaces(t *testing.T) {
 		b.Started("team", b.now)
 	}
 	b.Hold(name("team", "b-0000"), "pod", b.now)
-	if got := b.Window("team"); got != 16 || b.Used() != 1 {
+	if got := b.window("team"); got != 16 || b.Used() != 1 {
 		t.Errorf("the window is %d, %d places are used", got, b.Used())
 	}
 }
@@ -110,8 +118,8 @@ func TestWindowIsForgotten(t *testing.T) {
 		t.Errorf("%d are narrowed", b.Narrowed())
 	}
 	b.now = b.now.Add(forget)
-	if may := b.Hung("other", b.now); may != 4 || b.Narrowed() != 2 || b.Window("busy") != 4 || b.Window("gone-0") != 8 {
-		t.Errorf("%d are narrowed, windows are %d, %d and %d", b.Narrowed(), may, b.Window("busy"), b.Window("gone-0"))
+	if may := b.Hung("other", b.now); may != 4 || b.Narrowed() != 2 || b.window("busy") != 4 || b.window("gone-0") != 8 {
+		t.Errorf("%d are narrowed, windows are %d, %d and %d", b.Narrowed(), may, b.window("busy"), b.window("gone-0"))
 	}
 }
 
