@@ -33,7 +33,7 @@ func linked() fstest.MapFS {
 		"a/file":      {Data: []byte("in a"), Mode: 0o600},
 		"a/b/c/up":    {Data: []byte("../run"), Mode: fs.ModeSymlink | 0o777},
 		"short":       {Data: []byte("a/b/c"), Mode: fs.ModeSymlink | 0o777},
-		"root":        {Data: []byte("."), Mode: fs.ModeSymlink | 0o777},
+		"self":        {Data: []byte("."), Mode: fs.ModeSymlink | 0o777},
 		"to/missing":  {Data: []byte("../nothing"), Mode: fs.ModeSymlink | 0o777},
 		"large":       {Data: []byte(strings.Repeat("0123456789", 10_000)), Mode: 0o644},
 		"empty":       {Mode: 0o644},
@@ -70,7 +70,7 @@ func TestRemoteFilesAreAFileSystem(t *testing.T) {
 func TestRemoteLinksLeadWhereTheServersDo(t *testing.T) {
 	_, files := remote(t, linked())
 	for name, want := range map[string]string{
-		"short/up": "-rwxr-xr-x 2 #!", "root/a/file": "-rw------- 4 in a", "short/file": "-rw-r--r-- 4 in c", "root/root/short/up": "-rwxr-xr-x 2 #!", "empty": "-rw-r--r-- 0 ",
+		"short/up": "-rwxr-xr-x 2 #!", "self/a/file": "-rw------- 4 in a", "short/file": "-rw-r--r-- 4 in c", "self/self/short/up": "-rwxr-xr-x 2 #!", "empty": "-rw-r--r-- 0 ",
 	} {
 		info, err := fs.Stat(files, name)
 		if err != nil {
@@ -82,7 +82,7 @@ func TestRemoteLinksLeadWhereTheServersDo(t *testing.T) {
 			t.Errorf("%s: %q as %s, not %q, %v", name, got, info.Name(), want, err)
 		}
 	}
-	if info, err := fs.Stat(files, "root"); err != nil || !info.IsDir() || info.Name() != "root" {
+	if info, err := fs.Stat(files, "self"); err != nil || !info.IsDir() || info.Name() != "self" {
 		t.Errorf("%v, %v", info, err)
 	}
 	if target, err := fs.ReadLink(files, "short/up"); target != "../run" || err != nil {
