@@ -5,6 +5,7 @@ package integration
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -192,6 +194,16 @@ func TestPluginFailures(t *testing.T) {
 			if _, err := p.bundles.Create(t.Context(), uploadBundle("empty", "raw"), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
+			eventually(t, "the server has seen the bundle", func() string {
+				b, err := p.bundles.Get(t.Context(), "empty", metav1.GetOptions{})
+				if err != nil {
+					return err.Error()
+				}
+				if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionUnpacked); c == nil || c.Reason != v1alpha1.ReasonWaitingForUpload {
+					return fmt.Sprintf("Unpacked is %+v", c)
+				}
+				return ""
+			})
 			for _, test := range []struct {
 				name  string
 				args  []string
